@@ -89,21 +89,36 @@ pushdemo: $(VENV)/.ready-demo ## one filter, subscribed to in every style, witho
 crashdemo: $(VENV)/.ready-demo ## write, kill -9, reopen: nothing that was acknowledged is lost
 	$(BIN)/python examples/crash_demo.py
 
-# A process of tests for each core: they keep it busy.
-PROCESSES ?= $(shell nproc 2>/dev/null || echo 2)
+# How many processes of tests there are: tests/sharing.py says for what reason.
+PROCESSES ?= auto
 PYTEST     = $(BIN)/python -m pytest -n $(PROCESSES) --durations 20
 
-test: services $(VENV)/.ready-test lint java-test ## lint, types, import layers, and all tests
+test: services $(VENV)/.ready-test ## lint, types, import layers, and all tests
+	@$(MAKE) --no-print-directory --jobs $(LINTERS) java-test
 	$(PYTEST)
 
-check: services $(VENV)/.ready-test lint java-test ## the quick loop: the same without the tests that take long
+check: services $(VENV)/.ready-test ## the quick loop: the same without the tests that take long
+	@$(MAKE) --no-print-directory --jobs $(LINTERS) $(JAVA_STAMPS)/tested
 	$(PYTEST) -q -x -m "not crash and not slow"
 
 proof: services $(VENV)/.ready-test ## the long forms of random, repeated and exhaustive tests: hours
 	MILLSTREAM_PROOF=1 MILLSTREAM_KILLS=20 $(PYTEST) -m proof --timeout 14400
 
-java-test: $(VENV)/.ready-test ## the tests of the engine's Java, by Maven, which is found, or installed
+# Maven takes long to find that nothing has changed. One at a time: all fetch into one folder.
+JAVA_STAMPS := .cache/java
+JAVA_PROJECT := $(shell find java -path java/target -prune -o -print) tools/maven.py
+
+java-test: $(VENV)/.ready-test | $(JAVA_STAMPS)/formatted ## the tests of the engine's Java, by Maven, which is found, or installed
 	$(BIN)/python tools/maven.py test
+	@touch $(JAVA_STAMPS)/tested
+
+$(JAVA_STAMPS)/tested: $(JAVA_PROJECT) | $(VENV)/.ready-test $(JAVA_STAMPS)/formatted
+	$(BIN)/python tools/maven.py test
+	@touch $@
+
+$(JAVA_STAMPS)/formatted: $(JAVA_PROJECT) | $(VENV)/.ready-test
+	$(BIN)/python tools/maven.py spotless:check
+	@touch $@
 
 # Each is one core's work: they run side by side.
 LINTERS := lint-types lint-public-types lint-layers lint-style lint-java
@@ -126,8 +141,7 @@ lint-style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-lint-java:
-	$(BIN)/python tools/maven.py spotless:check
+lint-java: $(JAVA_STAMPS)/formatted
 
 # ---- the quick tests elsewhere, each in an environment of its own: without Spark and services,
 # ---- or those that TESTS names: make quick-lowest TESTS="tests/log tests/sql"

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from millstream.errors import Error
-from plain_spark import Job, seconds_of
+from plain_spark import Job, Run, java_seconds, runs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +33,10 @@ GIVE_UP = 300
 """The seconds after which a view is given up, if nothing else is said."""
 
 
+HEADINGS = ("query", "rows", "rows/s", "s", "plain Spark, s", "ratio")
+HEADINGS += ("Java's processor, s", "plain Spark's, s", "ratio", "exact")
+
+
 @dataclass(slots=True)
 class Measured:
     """A query that became a view.
@@ -41,30 +45,40 @@ class Measured:
         name: the query's.
         rows: how many rows it had to read.
         seconds: from CREATE until it had caught up.
+        processor: the processor time of Java in them, its compilers' included.
         job: the same for plain Spark; None: there are no rows to compare.
         error: why there are none.
-        theirs: plain Spark's seconds.
+        theirs: what plain Spark takes; None: it was not asked.
         exact: whether the rows are the same.
     """
 
     name: str
     rows: int
     seconds: float = math.nan
+    processor: float = math.nan
     job: Job | None = None
     error: str = ""
-    theirs: float = math.nan
+    theirs: Run | None = None
     exact: bool = False
 
     @property
     def cells(self) -> tuple[str, ...]:
         """Its row of the table."""
-        if self.job is None:
-            return self.name, f"{self.rows:,}", "", "", "", "", self.error
-        exact = "yes" if self.exact else "NO"
-        ratio = f"{self.theirs / self.seconds:.0%}"
-        rate = f"{self.rows / self.seconds:,.0f}"
-        ours, theirs = f"{self.seconds:.1f}", f"{self.theirs:.1f}"
-        return self.name, f"{self.rows:,}", rate, ours, theirs, ratio, exact
+        theirs = self.theirs
+        if theirs is None:
+            return self.name, f"{self.rows:,}", *[""] * 7, self.error
+        return (
+            self.name,
+            f"{self.rows:,}",
+            f"{self.rows / self.seconds:,.0f}",
+            f"{self.seconds:.1f}",
+            f"{theirs.seconds:.1f}",
+            f"{theirs.seconds / self.seconds:.0%}",
+            f"{self.processor:.1f}",
+            f"{theirs.processor:.1f}",
+            f"{theirs.processor / self.processor:.0%}",
+            "yes" if self.exact else "NO",
+        )
 
 
 class Comparison:
@@ -116,9 +130,10 @@ class Comparison:
         """
         measured = Measured(name, sum(inputs.values()))
         self._status.update(f"{name}: catching up")
-        began = time.perf_counter()
+        began, used = time.perf_counter(), java_seconds()
         if self._catches_up(measured, f"CREATE MATERIALIZED VIEW {name} AS {sql}"):
             measured.seconds = time.perf_counter() - began
+            measured.processor = java_seconds() - used
             self._status.update(f"{name}: changes")
             self._change()
             if self._catches_up(measured):
@@ -144,10 +159,10 @@ def compare(measured: list[Measured], folder: Path, status: Status) -> None:
     """Let plain Spark answer the same queries, and compare the rows."""
     status.update("plain Spark")
     known = [each for each in measured if each.job is not None]
-    times = seconds_of([each.job for each in known if each.job is not None])
-    for each, seconds in zip(known, times, strict=True):
+    runs = runs_of([each.job for each in known if each.job is not None])
+    for each, run in zip(known, runs, strict=True):
         status.update(f"{each.name}: comparing")
-        each.theirs = seconds
+        each.theirs = run
         each.exact = same(folder, each.name)
 
 
@@ -164,8 +179,8 @@ def same(folder: Path, name: str) -> bool:
 def show(measured: list[Measured], title: str) -> None:
     """Print the table."""
     table = Table(title=title)
-    for heading in ("query", "rows", "rows/s", "seconds", "plain Spark, s", "ratio", "exact"):
+    for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading in {"query", "exact"} else "right")
     for each in measured:
         table.add_row(*each.cells)
-    Console(width=120).print(table)
+    Console(width=140).print(table)

@@ -1,17 +1,19 @@
 """Plain Spark over Parquet files, in a process of its own: what views are measured against.
 
 The queries are read from standard input, as JSON: each a ``Job``. Prints the seconds of each, of
-its second run: warm.
+its second run, which is warm, and the processor time of Java in it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 
@@ -32,14 +34,46 @@ class Job:
     result: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a query took.
+
+    Attributes:
+        seconds: from its start to its end.
+        processor: the processor time of Java's threads, its compilers' included.
+    """
+
+    seconds: float
+    processor: float
+
+
 def seconds_of(jobs: list[Job]) -> list[float]:
     """The seconds that plain Spark takes for each, in one process of its own."""
+    return [run.seconds for run in runs_of(jobs)]
+
+
+def runs_of(jobs: list[Job]) -> list[Run]:
+    """What plain Spark takes for each, in one process of its own."""
     text = json.dumps([asdict(job) for job in jobs])
     command = [sys.executable, __file__]
     run = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     if run.returncode:
         raise RuntimeError(f"plain Spark failed:\n{run.stderr}")
-    return [float(each) for each in run.stdout.split()]
+    return [Run(*map(float, line.split())) for line in run.stdout.splitlines()]
+
+
+def java_seconds() -> float:
+    """The processor time of the Java processes that this one has started; 0 without /proc."""
+    found = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
+        except OSError:  # it has ended
+            continue
+        fields = rest.split()
+        if name == "java" and int(fields[1]) == os.getpid():
+            found += int(fields[11]) + int(fields[12])
+    return found / os.sysconf("SC_CLK_TCK")
 
 
 def _run(spark: Any, job: Job, *, keep: bool = False) -> float:  # noqa: ANN401 - Spark's
@@ -91,7 +125,9 @@ def main() -> None:
     for fields in given:
         job = Job(**fields)
         _run(spark, job, keep=bool(job.result))
-        print(_run(spark, job), flush=True)
+        before = java_seconds()
+        seconds = _run(spark, job)
+        print(seconds, java_seconds() - before, flush=True)
     spark.stop()
 
 

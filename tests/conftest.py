@@ -17,7 +17,7 @@ from millstream.spark.session import Spark
 
 from .effort import ASKS
 from .seed import SEED, load_profile
-from .sharing import Sharing, choose_place
+from .sharing import Sharing, choose_place, processes
 
 choose_place()
 # A shell has what it runs in the background ignore Ctrl-C; tests press it.
@@ -35,14 +35,20 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 
 
 def pytest_collection_modifyitems(items):
-    """Mark the tests that have a long form."""
+    """Mark the tests that have a long form, and those that need a browser."""
     for item in items:
         if isinstance(item, pytest.Function) and ASKS & vars(item.module).keys():
             item.add_marker(pytest.mark.proof)
+        if "chromium" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_xdist_make_scheduler(config, log):
     return Sharing(config, log)
+
+
+def pytest_xdist_auto_num_workers():
+    return processes()
 
 
 def pytest_report_header():

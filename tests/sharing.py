@@ -1,8 +1,10 @@
 """How the tests are shared out among the processes of pytest-xdist, and where their files lie.
 
-A process is given a unit of tests at a time: a file, or a folder whose tests share a server. Units
-that take longest go first, so that at the end no process works alone. Files lie in memory where
-there is room: a process that is killed leaves the same there as on a disk, and no fsync waits.
+Each core has two processes: while the tests of one wait for a child, a broker or a timer, the other
+one works. A process is given a unit of tests at a time: a file, or a folder whose tests share a
+server. Units that take longest go first, so that at the end no process works alone. Files lie in
+memory where there is room: a process that is killed leaves the same there as on a disk, and no
+fsync waits.
 """
 
 from __future__ import annotations
@@ -16,6 +18,12 @@ from xdist.scheduler import LoadScopeScheduling
 
 MEMORY = Path("/dev/shm")
 ROOM = 4 << 30
+
+PER_CORE = 2
+MEMORY_OF_ONE = 3 << 30
+"""What a process of tests has with its Java, in bytes."""
+
+CACHE = Path(__file__).parents[1] / ".cache"
 
 # Each of these folders has one server, started by the first test that needs it.
 TOGETHER = ("tests/connectors/kafka", "tests/connectors/mysql", "tests/connectors/postgres")
@@ -44,10 +52,21 @@ FIRST = (
 )
 
 
+def processes():
+    """Return how many processes ``-n auto`` starts: two for each core that have memory enough."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(PER_CORE * (os.cpu_count() or 1), memory // MEMORY_OF_ONE))
+
+
 def choose_place():
-    """Let pytest make its directories in memory, unless the environment names a place."""
+    """Let pytest make its directories in memory, unless the environment names a place.
+
+    The archives of Java's classes are kept in the checkout. Each Java with options of its own has
+    an archive of its own; in the user's cache, those of the tests would push out the user's.
+    """
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    os.environ["XDG_CACHE_HOME"] = str(CACHE)
 
 
 class Sharing(LoadScopeScheduling):

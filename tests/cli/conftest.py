@@ -22,6 +22,14 @@ from millstream.cli.app import main
 COMMAND = (sys.executable, "-m", "millstream")
 _ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[=>()][0-9A-Z]?)")
 _SECONDS = 25.0
+_PROCESSES = {"cli", "terminal"}
+
+
+def pytest_collection_modifyitems(items):
+    """Mark the tests that start commands in processes of their own: a second each."""
+    for item in items:
+        if "/tests/cli/" in str(item.path) and _PROCESSES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ INSERT OR REPLACE INTO users VALUES (1, 'Ada')
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 def test_it_stays_up_until_a_signal(tmp_path, end):
     (tmp_path / "app.sql").write_text(APP)
@@ -46,6 +47,7 @@ def test_a_statement_that_is_refused(quick, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_also_serves(tmp_path):
     (tmp_path / "app.sql").write_text(APP)
     with subprocess.Popen(

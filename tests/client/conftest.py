@@ -14,6 +14,13 @@ from millstream.testing import TIMEOUT
 numbers = itertools.count(1)
 
 
+def pytest_collection_modifyitems(items):
+    """Mark the tests that kill a server and start it again."""
+    for item in items:
+        if "/tests/client/" in str(item.path) and "mortal" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 class Process:
     """``millstream serve`` in a process of its own, at an address that outlives it."""
 

@@ -95,6 +95,7 @@ def test_a_directory_is_followed(tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["parquet", "csv", "jsonl", "arrow", "csv.gz"])
 def test_it_goes_on_within_a_large_file(tmp_path, form):
     count = 200_000

@@ -539,6 +539,7 @@ def test_now_is_when_the_sink_was_created(db, keeping, what):
     wait_until(lambda: keeping.rows == [(1,)], lambda: str(keeping.rows))
 
 
+@pytest.mark.slow
 def test_what_is_dropped_while_it_is_created_has_no_thread(keeping):
     """Sinks and sources are created and dropped by several threads at once."""
     with database("CREATE SOURCE s (n BIGINT)") as db:

@@ -318,6 +318,7 @@ class TestDefinition:
         with ms.open(path) as db:
             assert states(db, "VIEWS") == {"v": "live"}
 
+    @pytest.mark.slow
     def test_of_a_view_that_spark_cannot_plan(self, path):
         rewrite(path, "v", query="CREATE MATERIALIZED VIEW v AS SELECT nothing FROM s")
         with ms.open(path) as db:

@@ -40,6 +40,7 @@ def as_of(db, what, moment):
     return Counter(db.query(f"SELECT * FROM {what} AS OF {moment}").fetchall())
 
 
+@pytest.mark.slow
 def test_every_lsn(tmp_path):
     """Of random changes, after a restart, too."""
     draw, recorded = random.Random(12).randrange, []

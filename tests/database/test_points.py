@@ -69,6 +69,7 @@ def databases() -> Iterator[tuple[ms.Database, ms.Database]]:
         yield one, other
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(
@@ -113,6 +114,7 @@ _LITERALS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(

@@ -465,7 +465,11 @@ def test_topology_and_metrics(users):
         ("CREATE OR REPLACE MATERIALIZED VIEW b AS SELECT v FROM b", ms.errors.InUseError),
         ("CREATE OR REPLACE MATERIALIZED VIEW B AS SELECT v FROM c", ms.errors.InUseError),
         ("CREATE OR REPLACE MATERIALIZED VIEW c AS SELECT v FROM C", ms.errors.InUseError),
-        ("CREATE OR REPLACE MATERIALIZED VIEW b AS SELECT nope FROM s", ms.errors.SqlColumnError),
+        pytest.param(
+            "CREATE OR REPLACE MATERIALIZED VIEW b AS SELECT nope FROM s",
+            ms.errors.SqlColumnError,
+            marks=pytest.mark.slow,  # it starts Spark
+        ),
         ("EXPLAIN CREATE OR REPLACE MATERIALIZED VIEW b AS SELECT v FROM b", ms.errors.InUseError),
     ],
 )

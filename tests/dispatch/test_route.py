@@ -96,6 +96,7 @@ class Reader:
         ]
 
 
+@pytest.mark.slow
 @given(st.lists(queries, min_size=1, max_size=8), rows, st.booleans(), st.data())
 def test_the_index_agrees_with_plain_evaluation(sqls, content, arrow, data):
     weights = data.draw(

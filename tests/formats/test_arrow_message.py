@@ -38,6 +38,15 @@ def test_arrow_reads_what_it_would_have_written(table):
     assert len(message) == own.size
 
 
+@given(tables())
+def test_generated_code_writes_the_same_bytes(table):
+    schema, rows = table
+    writer = MessageWriter(schema.arrow)
+    for count in (1, 2, 3, 4):
+        some = rows[:count]
+        assert writer.message(some) == writer._message(some, ())
+
+
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 16, 17, FEW_ROWS])
 def test_nulls_at_the_borders_of_bytes(count):
     schema = Schema.of(a="BOOLEAN", b="VARCHAR", c="BIGINT")

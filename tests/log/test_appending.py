@@ -192,7 +192,7 @@ class TestWatermarks:
         """A frame has one cause: merged, a view's change would count rows that it does not."""
         for n in range(4):
             batch = ChangeBatch(schema, rows(1, n), None, None, cause=1 + n // 2)
-            log.appender.add(log.appender.place([("t", batch)], sync=False), write=False)
+            log.appender.add(log.appender.place([("t", batch)], sync=False))
         log.flush()
         causes = [(lsn, b.cause) for b in log.read("t") for lsn in b.lsns]
         assert causes == [(1, 1), (2, 1), (3, 2), (4, 2)]

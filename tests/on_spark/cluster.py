@@ -22,6 +22,9 @@ _ENVIRONMENT = {
 }
 _SLOTS = 8
 
+QUICK = {"spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+"""As the other Javas of the tests: an executor ends before compiling its code well has paid."""
+
 
 class Cluster:
     """A standalone master and its workers, on the loopback address.

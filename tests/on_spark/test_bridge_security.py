@@ -6,6 +6,8 @@ import sys
 from millstream.spark.bridge import server as wire
 from millstream.testing import TIMEOUT
 
+from .cluster import QUICK
+
 VIEW = "CREATE MATERIALIZED VIEW v AS SELECT k, SUM(n) AS total FROM s GROUP BY k"
 
 
@@ -80,7 +82,9 @@ def test_the_secret_reaches_executors_in_processes_of_their_own(tmp_path):
 import millstream as ms
 from millstream.spark.bridge import server as wire
 wire.is_loopback = lambda host: False
-db = ms.open({str(tmp_path / "db")!r}, master="local-cluster[1,4,1024]")
+db = ms.open(
+    {str(tmp_path / "db")!r}, master="local-cluster[1,4,1024]", spark_options={QUICK!r}
+)
 db.execute("CREATE SOURCE s (k VARCHAR, n BIGINT)")
 db.execute({VIEW!r})
 for n in range(100):

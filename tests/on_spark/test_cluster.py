@@ -21,12 +21,12 @@ from py4j.protocol import Py4JError
 import millstream as ms
 from millstream.testing import TIMEOUT, Mirror, engine_of
 
-from .cluster import Cluster, busy_executors, executors_of, kill
+from .cluster import QUICK, Cluster, busy_executors, executors_of, kill
 from .observing import batches_of, rows_of, runner_of, settle
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
-OPTIONS = {"spark.executor.memory": "512m", "spark.driver.memory": "512m"}
+OPTIONS = {"spark.executor.memory": "512m", "spark.driver.memory": "512m", **QUICK}
 VIEWS = ("sums", "pairs", "halves")
 SETUP = """
     CREATE SOURCE s (k BIGINT, n BIGINT);

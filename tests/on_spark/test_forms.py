@@ -94,6 +94,29 @@ SETS = {
         LEFT JOIN t ON t.a = v.n GROUP BY v.n""",
     "using_key": "SELECT id, t.k, u.d FROM t FULL JOIN u USING (id)",
 }
+SUMS = "SELECT a, SUM(b) AS s, COUNT(*) AS n, MAX(id) AS m FROM t GROUP BY a"
+PAIRS = "SELECT t.id, t.a, t.b, u.id AS j, u.d FROM t JOIN u ON t.a = u.a"
+SHARED = {
+    "the_greatest_sum": f"WITH r AS ({SUMS}) SELECT a, s FROM r WHERE s = (SELECT MAX(s) FROM r)",
+    "groups_with_each_other": f"""WITH r AS ({SUMS})
+        SELECT p.a, p.s, q.n FROM r p LEFT JOIN r q ON p.a = q.n""",
+    "groups_by_other_columns": f"""WITH r AS ({SUMS}) SELECT a, m FROM r WHERE n > 2
+        UNION ALL SELECT n, s FROM r WHERE m < 9""",
+    "pairs_with_each_other": f"""WITH r AS ({PAIRS})
+        SELECT p.id, p.j, q.d FROM r p JOIN r q ON p.b = q.j AND p.id < q.id""",
+    "groups_of_pairs_and_all": f"""WITH r AS ({PAIRS}) SELECT a, SUM(d) AS x FROM r GROUP BY a
+        HAVING SUM(d) > (SELECT SUM(d) / 4 FROM r)""",
+    "pairs_and_who_has_none": f"""WITH r AS ({PAIRS})
+        SELECT t.id, x.j FROM t LEFT JOIN r x ON x.id = t.id AND x.b > 1
+        WHERE t.id NOT IN (SELECT id FROM r WHERE d IS NOT NULL) OR t.b > 2""",
+    "ranks_of_equal_order": f"""WITH r AS ({PAIRS}), k AS (SELECT id, a,
+        RANK() OVER (PARTITION BY a ORDER BY id, j) AS k FROM r)
+        SELECT p.id, q.id AS next FROM k p JOIN k q ON p.a = q.a AND p.k = q.k - 1""",
+    "thrice": f"""WITH r AS ({SUMS}) SELECT x.a, y.n, z.s FROM r x JOIN r y ON x.a = y.a
+        JOIN r z ON z.a = y.n""",
+}
+"""What is read twice."""
+
 OTHER_DIALECT = {
     "pivots": (
         """SELECT * FROM (SELECT k, a, b FROM t) PIVOT (SUM(b) AS s, COUNT(*) AS n FOR a IN
@@ -213,6 +236,7 @@ WINDOWS = {
 EVERY = {
     "subqueries": {name: (sql, sql) for name, sql in SUBQUERIES.items()},
     "sets": {name: (sql, sql) for name, sql in SETS.items()} | OTHER_DIALECT,
+    "shared": {name: (sql, sql) for name, sql in SHARED.items()},
     "windows": WINDOWS,
 }
 CHOSEN = [

@@ -135,6 +135,22 @@ def test_no_rows_that_the_optimizer_knows_to_be_none(spark):
         assert plan.toString().startswith("LocalRelation <empty>")
 
 
+def test_plans_that_compute_the_same_rows_are_merged(spark):
+    merger, rows = internals.plan_merger(internals.jvm_of(spark)), spark.range(9)
+    one, other, third = (
+        internals.optimized_plan(rows.groupBy((rows.id % keys).alias("k")).agg({"id": function}))
+        for keys, function in [(3, "sum"), (3, "max"), (4, "sum")]
+    )
+    found = [merger.merge(plan, False) for plan in (one, other, third)]
+    assert [each.mergedPlanIndex() for each in found] == [0, 0, 1]
+    merged = merger.mergedPlans().apply(0).plan()
+    assert merged.output().size() == 3
+    for plan, each in zip((one, other), found[:2], strict=True):
+        for own in (plan.output().head(), plan.output().last()):
+            same = merged.output().apply(each.outputMap().apply(own))
+            assert same.name() == own.name()
+
+
 @pytest.mark.parametrize(
     ("expression", "depends"),
     [

@@ -28,6 +28,7 @@ JOINED = "SELECT t.k, SUM(v * x) AS s, COUNT(*) AS c FROM t JOIN w ON t.k = w.k 
 RANKED = (
     "SELECT k, v, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v DESC) AS r FROM t QUALIFY r <= 2"
 )
+SHARED = f"WITH r AS ({SUMS}) SELECT p.k, p.s, q.c FROM r p JOIN r q ON p.k = q.k AND p.s > q.c"
 KEYS = [f"k{number}" for number in range(7)]
 
 
@@ -39,6 +40,7 @@ def test_exact_and_by_whole_commits(db, spark):
     twin.view("sums", SUMS, options=IN_THREE)
     twin.view("joined", JOINED, options=IN_THREE)
     twin.view("ranked", RANKED, options=IN_THREE)
+    twin.view("shared", SHARED, options=IN_THREE)
     numbers, counts = iter(range(10**6)), db.subscribe("SELECT c FROM sums")
 
     def push(how):
@@ -62,7 +64,7 @@ def test_exact_and_by_whole_commits(db, spark):
         for how in ("single", "arrow", "batch"):
             push(how)
         twin.check()
-        assert [each["partitions"] for each in again.query("SHOW VIEWS").to_pylist()] == [3, 3, 3]
+        assert [each["partitions"] for each in again.query("SHOW VIEWS").to_pylist()] == [3] * 4
         assert {each.restarts for each in twin.runners.values()} == {0}
 
 

@@ -96,6 +96,7 @@ def calls(number, name):
     return [*((name, given) for given in ARGUMENTS), *zip(quoted, turns, strict=False)]
 
 
+@pytest.mark.slow
 def test_ad_hoc_queries_call_no_other_functions():
     """A plan that is made has functions of ours; the rest is refused, in all quotings."""
     planned = set()
@@ -114,6 +115,7 @@ def test_ad_hoc_queries_call_no_other_functions():
     assert {"lower", "len"} <= planned
 
 
+@pytest.mark.slow
 def test_queries_of_the_catalog_call_functions_of_the_list():
     assert not REACHING & ALLOWED
     refused = set()

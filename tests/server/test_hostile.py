@@ -166,6 +166,7 @@ CHECKS = [
 ]
 
 
+@pytest.mark.slow
 def test_the_openapi_document_holds(served):
     """Schemathesis makes requests of the document, and checks each answer against it."""
     served.db.execute("CREATE SOURCE s (n BIGINT)")

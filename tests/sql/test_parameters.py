@@ -120,6 +120,7 @@ scalars = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(value=scalars, name=st.sampled_from(["x", "select", "Ä", "_1"]))
 def test_the_text_with_the_value_reads_as_the_same(value, name):
     """Of every grammar: the in-process one, the one for other queries, and the one for Spark."""

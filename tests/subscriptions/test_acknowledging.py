@@ -190,6 +190,7 @@ db.close()
 """
 
 
+@pytest.mark.slow
 def test_a_kill_gives_again_what_was_not_acknowledged(tmp_path):
     with ms.open(tmp_path) as db:
         db.execute("CREATE SOURCE t (id BIGINT)")

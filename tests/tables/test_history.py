@@ -266,6 +266,7 @@ with ms.open(sys.argv[1], segment_bytes=4000, retention_interval=0.001) as db:
 """
 
 
+@pytest.mark.slow
 def test_killed_while_it_is_saved_and_trimmed(tmp_path):
     """Processes that save and trim all the time are killed; nothing that was flushed is lost.
 
@@ -304,6 +305,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps, st.randoms(use_true_random=False))
 def test_whatever_is_saved_trimmed_and_damaged(tmp_path, steps, rng):

@@ -8,8 +8,9 @@ of its source.
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream.errors import (
     Error,
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from millstream.log.queue import Part
     from millstream.sources.inlet import Inlet
     from millstream.threads import Completion
+
+
+_OVERDUE: Final = 0.005
+"""Seconds for which rows may wait for a quiet moment to be written to the log."""
 
 
 class Committer:
@@ -53,11 +58,12 @@ class Committer:
         self._tasks = tasks
         self._fan_out = fan_out
         self._placed: Sequence[Part] = ()  # what was placed just now
+        self._waits_since = 0.0  # since when rows wait to be written; 0.0: none do
 
     def commit(self, batches: Batches, completions: list[Completion]) -> None:
         """Commit batches of a cut, and complete the pushes in it that are waited for."""
         if self.unwritten:
-            self.add_to_log()
+            self.add_to_log(write=False)
         # What is held was pushed before: nothing may be committed ahead of it.
         error = self._inlets.stalled or self._place(batches, sync=bool(completions))
         if error is None:
@@ -94,10 +100,36 @@ class Committer:
         self.unwritten, self._placed = self._placed, ()
 
     def add_to_log(self, *, write: bool = True) -> None:
-        """Add to the log what subscribers have already; before anything else is given an LSN."""
+        """Add to the log what subscribers have already; before anything else is given an LSN.
+
+        Args:
+            write: wake the thread that writes; False: only if it is much, or overdue.
+        """
         parts, self.unwritten = self.unwritten, ()
         if parts:
-            self._appender.add(parts, write=write)
+            self._appender.add(parts)
+            if not self._waits_since:
+                self._waits_since = time.monotonic()
+        if self._waits_since and (write or self._appender.is_long or self.is_overdue):
+            self._waits_since = 0.0
+            self._appender.write_soon()
+
+    def write_to_log(self) -> None:
+        """Write to the log what subscribers have already: in this thread, if it is little."""
+        self.add_to_log(write=False)
+        if self._waits_since:
+            self._waits_since = 0.0
+            self._appender.write_few()
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether rows wait for a quiet moment to be written."""
+        return bool(self.unwritten or self._waits_since)
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether rows wait for too long to be written."""
+        return self._waits_since > 0 and time.monotonic() - self._waits_since > _OVERDUE
 
     def _place(self, batches: Batches, *, sync: bool) -> Error | None:
         """Give batches their place in the log; returns why they have none."""

@@ -8,6 +8,7 @@ wake-ups: there is one cycle at a time, whichever thread runs it.
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Final
 
 from millstream.dispatch.cut import commits, drained, exact_cut
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 _RETRY: Final = 0.5
 """Seconds after which a log that takes nothing is tried again."""
 
-_LINGER: Final = 0.0005
-"""Seconds of quiet after which rows are added to the log."""
+_LINGER: Final = 0.001
+"""Seconds after which the thread looks whether it is quiet, and writes rows to the log."""
 
-_PATIENCE: Final = 100
-"""Cycles of other threads after which rows are added to the log without waiting for quiet."""
+_QUIET: Final = 0.0005
+"""It is quiet when nothing was committed for so many seconds."""
 
 
 class Loop:
@@ -62,8 +63,8 @@ class Loop:
         self._stopped = threading.Event()  # set with it
         self._cycling = threading.Lock()  # held by the thread that runs a cycle
         self._cycling_thread = 0
-        self._cycles = self._added = 0  # how many there were; and when rows were added to the log
-        self._lingers = False  # whether the thread will soon look at what is to be added to the log
+        self._committed_at = 0.0  # by the monotonic clock
+        self._lingers = False  # whether the thread will soon look at what is to be written
         self._thread = thread("dispatcher", self._run, self._crashed)
 
     def start(self) -> None:
@@ -109,7 +110,7 @@ class Loop:
                 if committer.failure is not None:
                     raise committer.failure.again()
             self._cycling_thread = threading.get_ident()
-            self._cycles += 1
+            self._committed_at = time.monotonic()
             if committer.unwritten:
                 committer.add_to_log(write=False)
             committer.run(batches, applied)
@@ -118,7 +119,7 @@ class Loop:
             self._cycling.release()
             wakeup = self._wakeup
             if wakeup.asleep and (any(map(len, self._inlets.current[1])) or not self._lingers):
-                wakeup.wake()  # there is more to do, or to be added to the log after a moment
+                wakeup.wake()  # there is more to do, or to be written after a moment
         return self._fan_out.lsn
 
     def _cut_here(self) -> None:
@@ -144,7 +145,6 @@ class Loop:
     def _guarded(self, cycle: Callable[[], None]) -> None:
         """Run a cycle; if it fails, so does everything that depends on the dispatcher."""
         self._cycling_thread = threading.get_ident()
-        self._cycles += 1
         try:
             cycle()
         except BaseException as error:
@@ -176,6 +176,7 @@ class Loop:
         sizes = list(map(len, buffers))
         if not any(sizes):
             return
+        self._committed_at = time.monotonic()
         if may_drop:
             sizes, removed = exact_cut(inlets, buffers)
         batches: list[tuple[str, ChangeBatch]] = []
@@ -220,7 +221,7 @@ class Loop:
         """Sleep until there is something to do; False when there never will be.
 
         A thread that was just woken needs the interpreter, and this thread holds it. So it sleeps
-        at once, and adds the rows to the log when nothing more came for a moment.
+        at once, and writes the rows to the log when nothing more came for a moment.
         """
         wakeup, committer = self._wakeup, self._committer
         # Looked at before the buffers: what was pushed before the end is in them by then.
@@ -233,21 +234,20 @@ class Loop:
         if stopping:
             with self._cycling:
                 self._guarded(self._cycle)  # what is held is tried once more
-                self._guarded(self._add_to_log)
+                self._guarded(committer.add_to_log)
                 committer.give_up()
             return False
-        cycles = self._cycles
-        self._lingers = bool(committer.unwritten)
+        self._lingers = committer.has_unwritten
         if not self._lingers:
             wakeup.sleep(_RETRY if committer.held or committer.postponed else None)
-        elif not wakeup.sleep(_LINGER) and (
-            self._cycles == cycles or cycles > self._added + _PATIENCE
-        ):
+        elif not wakeup.sleep(_LINGER) and self._may_write():
             with self._cycling:
-                self._guarded(self._add_to_log)
+                self._guarded(self._write_to_log)
         return True
 
-    def _add_to_log(self) -> None:
+    def _may_write(self) -> bool:
+        return time.monotonic() - self._committed_at > _QUIET or self._committer.is_overdue
+
+    def _write_to_log(self) -> None:
         self._lingers = False
-        self._added = self._cycles
-        self._committer.add_to_log()
+        self._committer.write_to_log()

@@ -6,6 +6,9 @@ of the message are quickly put together here. Arrow reads them like its own.
 A message is a head and a body. The head says how many rows and NULLs each column has, and where its
 buffers lie in the body. It has the same form for all batches of a schema, so Arrow writes the first
 one, and only the numbers in it are replaced. Buffers begin at multiples of 8 bytes.
+
+For up to four rows without NULLs, which is what one commit of a view or of a push usually has, a
+function is generated: it packs all values between two texts in one call.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import struct
 from decimal import Context
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -26,8 +29,14 @@ if TYPE_CHECKING:
 
     from millstream.model.schema import Row
 
+Compiled: TypeAlias = "Callable[[Sequence[Row], Sequence[Sequence[Any]]], bytes]"
+"""Writes a message of rows, and of further columns."""
+
 FEW_ROWS: Final = 32
 """For more rows than these Arrow is faster."""
+
+_COMPILED_ROWS: Final = 4
+"""For so many rows a function is generated."""
 
 _HEAD = struct.Struct("<ii")  # a mark, and the size of what follows up to the body
 _OFFSET = struct.Struct("<I")
@@ -54,7 +63,9 @@ class MessageWriter:
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._columns = [_column(field.type) for field in schema]
+        self._types = [field.type for field in schema]
+        self._columns = list(map(_column, self._types))
+        self._compiled: dict[int, Compiled] = {}  # by the number of rows
         nulls = [pa.nulls(1, field.type) for field in schema]
         data = pa.RecordBatch.from_arrays(nulls, schema.names).serialize().to_pybytes()
         self._head = data[: _HEAD.size + _HEAD.unpack_from(data)[1]]
@@ -75,6 +86,19 @@ class MessageWriter:
             AttributeError, OverflowError, TypeError, ValueError, struct.error: a value that is not
                 in canonical form; Arrow says what is wrong with it, or takes it.
         """
+        count = len(rows)
+        if count <= _COMPILED_ROWS:
+            compiled = self._compiled.get(count)
+            if compiled is None:
+                compiled = self._compiled[count] = self._compile(count, len(more))
+            try:
+                return compiled(rows, more)
+            except (AttributeError, OverflowError, TypeError, ValueError, struct.error):
+                pass  # a NULL, or a value that does not fit
+        return self._message(rows, more)
+
+    def _message(self, rows: Sequence[Row], more: Sequence[Sequence[Any]]) -> bytes:
+        """The message of any number of rows, with NULLs."""
         count, at = len(rows), 0
         nodes: list[int] = []
         places: list[int] = []
@@ -101,6 +125,111 @@ class MessageWriter:
         self._node_numbers.pack_into(head, self._nodes, *nodes)
         self._buffer_numbers.pack_into(head, self._buffers, *places)
         return b"".join((head, *body))
+
+    def _compile(self, count: int, more: int) -> Compiled:
+        """A function that writes so many rows without NULLs, of which some columns come apart."""
+        head = bytearray(self._head)
+        _LONG.pack_into(head, self._length, count)
+        self._node_numbers.pack_into(head, self._nodes, *(count, 0) * len(self._types))
+        code = _Code(count)
+        for place, kind in enumerate(self._types):
+            code.add(place, kind)
+        code.pack()
+        held, numbers = len(self._types) - more, range(count)
+        rows = "".join(f"({''.join(f'v{row}_{n}, ' for n in range(held))}), " for row in numbers)
+        apart = "".join(
+            f"({''.join(f'v{row}_{held + n}, ' for row in numbers)}), " for n in range(more)
+        )
+        text = "\n    ".join(
+            [
+                "def write(rows, more):",
+                f"{rows} = rows",
+                *([f"{apart} = more"] if more else []),
+                *code.lines,
+                "head = bytearray(HEAD)",
+                f"put_length(head, {self._body_length}, {code.end})",
+                f"put_places(head, {self._buffers}, {', '.join(code.places)})",
+                f'return b"".join((head, {", ".join(code.body)}))',
+            ]
+        )
+        scope = {
+            **_SCOPE,
+            **{f"pack{n}": each.pack for n, each in enumerate(code.packs)},
+            "HEAD": bytes(head),
+            "put_places": self._buffer_numbers.pack_into,
+        }
+        exec(compile(text, f"<a message of {count} rows>", "exec"), scope)  # noqa: S102
+        made: Compiled = scope["write"]
+        return made
+
+
+class _Code:
+    """The generated text, column by column.
+
+    Attributes:
+        lines: statements that convert values.
+        places: the place and the size of each buffer, as expressions.
+        body: the buffers, as expressions.
+        packs: what packs the values between two texts.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.lines: list[str] = []
+        self.places: list[str] = []
+        self.body: list[str] = []
+        self.packs: list[struct.Struct] = []
+        self._count = count
+        self._at = 0
+        self._texts = ""  # by which texts shift what follows
+        self._codes = "<"
+        self._values: list[str] = []
+
+    @property
+    def end(self) -> str:
+        """The size of the body so far, as an expression."""
+        return f"{self._at}{self._texts}"
+
+    def add(self, place: int, kind: pa.DataType) -> None:
+        """Write a column."""
+        count = self._count
+        names = [f"v{row}_{place}" for row in range(count)]
+        self._buffer(0)  # of the NULLs
+        if kind == pa.bool_():
+            bits = " + ".join(f"({name} << {bit})" for bit, name in enumerate(names))
+            self._fixed("B", 1, [bits])
+            return
+        code, form = _FORMS.get(kind) or ("16s", _DECIMAL.format(scale=kind.scale))
+        if form != "{v}":
+            self.lines += [f"{name} = {form.format(v=name)}" for name in names]
+        if code:
+            self._fixed(code * count, struct.calcsize(f"<{code * count}"), names)
+            return
+        ends = [f"e{row}_{place}" for row in range(count)]
+        self.lines += [
+            f"{end} = {' + '.join([*ends[:row][-1:], f'len({name})'])}"
+            for row, (end, name) in enumerate(zip(ends, names, strict=True))
+        ]
+        self._fixed("i" * (count + 1), 4 * (count + 1), ["0", *ends])
+        self.pack()
+        self.places += (self.end, ends[-1])
+        self.body += [*names, f"PADDING[{ends[-1]} & 7]"]
+        self._texts += f" + ({ends[-1]} + 7 & ~7)"
+
+    def _fixed(self, code: str, size: int, values: list[str]) -> None:
+        self._codes += code + "x" * (-size % 8)
+        self._values += values
+        self._buffer(size)
+
+    def _buffer(self, size: int) -> None:
+        self.places += (self.end, str(size))
+        self._at += size + 7 & ~7
+
+    def pack(self) -> None:
+        """Have the values that were added so far packed."""
+        if self._values:
+            self.body.append(f"pack{len(self.packs)}({', '.join(self._values)})")
+            self.packs.append(struct.Struct(self._codes))
+        self._codes, self._values = "<", []
 
 
 # ---- columns
@@ -180,6 +309,32 @@ _COLUMNS: Final[dict[pa.DataType, _Column]] = {
     pa.duration("us"): _numbers("q", lambda length: length // MICROSECOND),
     pa.string(): _Column(str.encode, b"", _bytes),
     pa.binary(): _Column(_as_it_is, b"", _bytes),
+}
+
+_SINCE: Final = "({v} - EPOCH) // MICROSECOND"
+_DECIMAL: Final = 'int(scaleb({{v}}, {scale})).to_bytes(16, "little", signed=True)'
+_FORMS: Final = {
+    pa.int8(): ("b", "{v}"),
+    pa.int16(): ("h", "{v}"),
+    pa.int32(): ("i", "{v}"),
+    pa.int64(): ("q", "{v}"),
+    pa.float32(): ("f", "{v}"),
+    pa.float64(): ("d", "{v}"),
+    pa.date32(): ("i", "{v}.toordinal() - EPOCH_DAY"),
+    pa.timestamp("us", "UTC"): ("q", _SINCE),
+    pa.duration("us"): ("q", "{v} // MICROSECOND"),
+    pa.string(): ("", "{v}.encode()"),
+    pa.binary(): ("", "{v}"),
+}
+"""Of a value in generated code: how it is packed, if it has a fixed size, and what is written."""
+
+_SCOPE: Final[dict[str, Any]] = {
+    "EPOCH": EPOCH,
+    "EPOCH_DAY": _EPOCH_DAY,
+    "MICROSECOND": MICROSECOND,
+    "PADDING": _PADDING,
+    "put_length": _LONG.pack_into,
+    "scaleb": _DIGITS.scaleb,
 }
 
 

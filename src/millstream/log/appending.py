@@ -8,6 +8,7 @@ from millstream.errors import ClosedError, InvalidOptionError, SchemaMismatchErr
 from millstream.formats.batches import batches_of_tuples
 from millstream.log.queue import QUEUE_BYTES, Part
 from millstream.log.topics import Topics
+from millstream.log.writer import FEW_BYTES
 from millstream.model.batch import ChangeBatch
 
 if TYPE_CHECKING:
@@ -114,11 +115,19 @@ class Appender:
             self._writer.drain()
             self._writer.dirty.set()
 
-    def add(self, parts: Sequence[Part], *, write: bool) -> None:
-        """Append what was placed; ``write``: wake the thread that writes, if it sleeps."""
+    def add(self, parts: Sequence[Part]) -> None:
+        """Append what was placed; ``write_soon`` or ``write_few`` have it written."""
         self._queue.add(parts, parts[0].batch.committed_at)
-        if write:
+
+    def write_few(self) -> None:
+        """Write what was added in this thread if that is little; else wake the one that writes."""
+        if not self._writer.drain_few():
             self._queue.wake()
+
+    @property
+    def is_long(self) -> bool:
+        """Whether more was added and not written than ``write_few`` writes itself."""
+        return self._queue.nbytes > FEW_BYTES
 
     def _parts(self, batches: Sequence[tuple[str, ChangeBatch]]) -> list[Part]:
         topics = self._segments.written.topics

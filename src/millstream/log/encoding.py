@@ -61,7 +61,7 @@ def encode_entries(entries: Sequence[Entry], durable_lsn: int, before: Tail) -> 
     frames: list[Encoded] = []
     for entry in entries:
         entry.error = None  # of an earlier attempt
-    for run in _runs(entries):
+    for run in _runs(entries) if len(entries) > 1 else (list(entries),):
         if len(run) > 1:
             try:
                 frames += _encode_parts([_merge(run)], durable_lsn)
@@ -205,8 +205,10 @@ def encode_rows(
     """
     flags = 0 if batch.is_insert_only else WEIGHTS
     watermark = NO_WATERMARK if batch.watermark is None else batch.watermark
+    few = _few(batch)
+    payloads = _payloads(batch) if few is None else ((len(batch), few),)
     lsn, frames = batch.first_lsn, list[Encoded]()
-    for rows, payload in _payloads(batch):
+    for rows, payload in payloads:
         last = lsn + rows > batch.lsn
         committed_at = batch.commit_time(lsn + rows - 1)
         held = batch.commits
@@ -233,10 +235,6 @@ def encode_rows(
 
 def _payloads(batch: ChangeBatch) -> Iterator[tuple[int, bytes | pa.Buffer]]:
     """The rows of a batch as payloads that fit a frame: number of rows, payload."""
-    few = _few(batch)
-    if few is not None:
-        yield len(batch), few
-        return
     try:
         data = batch.arrow
     except (pa.ArrowException, OverflowError, TypeError) as error:
@@ -358,10 +356,22 @@ def _stored_schema(schema: Schema, *, weighted: bool) -> pa.Schema:
     return schema.arrow.append(_WEIGHT) if weighted else schema.arrow
 
 
-@lru_cache(maxsize=1024)
 def _message_writer(schema: Schema, *, weighted: bool) -> MessageWriter | None:
     """What writes a few rows; None when a column is of a type that is left to Arrow."""
+    writers = _WRITERS[weighted]
+    known = writers.get(id(schema))  # to compare schemas takes longer than to write a row
+    if known is not None and known[0] is schema:
+        return known[1]
     try:
-        return MessageWriter(_stored_schema(schema, weighted=weighted))
+        writer = MessageWriter(_stored_schema(schema, weighted=weighted))
     except TypeError:
-        return None
+        writer = None
+    if len(writers) >= _MOST_WRITERS:
+        writers.clear()
+    writers[id(schema)] = (schema, writer)
+    return writer
+
+
+_MOST_WRITERS: Final = 1024
+_WRITERS: Final[tuple[dict[int, tuple[Schema, MessageWriter | None]], ...]] = ({}, {})
+"""Writers by the identity of their schemas, of rows without weights and with them."""

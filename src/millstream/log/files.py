@@ -198,6 +198,10 @@ class Written:
     topics: Topics
     epochs: Epochs
 
+    def grown(self, offset: int, lsn: int, topics: Topics) -> Written:
+        """The log after another commit was written to its last segment."""
+        return Written(self.segments, offset, lsn, self.index, topics, self.epochs)
+
     def extent(self, file: SegmentFile) -> SegmentExtent:
         """How far a segment of this moment, or of one before, can be read."""
         if file.ref == self.segments[-1]:

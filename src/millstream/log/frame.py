@@ -140,8 +140,7 @@ def link(frames: Sequence[Encoded], before: Tail) -> list[Encoded]:
     """Frames that follow each other, each with what it has to say of the one before it."""
     linked: list[Encoded] = []
     for frame, payload in frames:
-        topic, size = before
-        linked.append(Encoded(Frame(*frame[:-2], topic, size), payload))  # as _replace, but faster
+        linked.append(Encoded(Frame._make(frame[:-2] + before), payload))
         before = (frame.topic, frame.size)
     return linked
 

@@ -260,14 +260,15 @@ class SegmentIndex:
         if extent is None:
             extent = TopicExtent(frame.first_lsn, frame.first_lsn, 0, 0, [])
             self.extents[frame.topic] = extent
-        extent.last_lsn = frame.end_lsn - 1
+        size, end_lsn = frame.size, frame.end_lsn
+        extent.last_lsn = end_lsn - 1
         extent.rows += frame.span
-        extent.size += frame.size
-        extent.place(offset, offset + frame.size)
+        extent.size += size
+        extent.place(offset, offset + size)
         if frame.watermark != NO_WATERMARK and self.watermarks is not None:
             known = self.watermarks.get(frame.topic, NO_WATERMARK)
             self.watermarks[frame.topic] = max(known, frame.watermark)
-        self.end_lsn = frame.end_lsn
+        self.end_lsn = end_lsn
         self.first_time = self.first_time or frame.committed_at
         self.last_time = frame.committed_at
 

@@ -95,8 +95,7 @@ class ActiveSegment:
 
     def write(self, frames: Sequence[Encoded]) -> None:
         """Append frames: all of them, or none."""
-        buffers = [buffer for frame in frames for buffer in frame.buffers if len(buffer)]
-        end = self._append(buffers)
+        end = self._append([buffer for frame in frames for buffer in frame.buffers])
         offset = self.offset
         for encoded in frames:
             if encoded.frame.span:
@@ -195,9 +194,14 @@ class SegmentWriter:
         self._unsynced: list[ActiveSegment] = []  # sealed, and not yet on the disk for sure
         self._grown = Waiters()
 
+    @property
+    def is_roll_due(self) -> bool:
+        """Whether the next write begins a new segment."""
+        return self.active.offset >= self._segment_bytes and bool(self.active.index.extents)
+
     def write(self, frames: Sequence[Encoded], time: int) -> None:
         """Append frames, all of them or none; to a new segment when the last one is full."""
-        if self.active.offset >= self._segment_bytes and self.active.index.extents:
+        if self.is_roll_due:
             self.roll(time)
         self.active.write(frames)
 

@@ -6,8 +6,10 @@ segments, each one group at a time from the queue to the file, so that one threa
 another one writes; the lock of the queue, held for a microsecond. A thread that waits for the disk
 holds none of them (see ``group_commit``).
 
-Async appends wake a background thread that drains the queue; sync appends drain it themselves. When
-the queue is full, the appender drains it too: so appenders are slowed down, and memory is bounded.
+Async appends wake a background thread that drains the queue; sync appends drain it themselves, and
+so does the dispatcher's thread with a few rows, once nothing else is to be done (``drain_few``).
+When the queue is full, the appender drains it too: so appenders are slowed down, and memory is
+bounded.
 
 A full disk loses nothing that was taken: async rows stay in the queue and are written when there is
 room again; the append that finds out raises, and its own rows are withdrawn. What makes room (that
@@ -46,6 +48,9 @@ if TYPE_CHECKING:
 _EPOCHS: Final = 1 << 24
 GROUP_BYTES: Final = 1 << 20
 """What is encoded and then written at once: as much as a core's cache holds in between."""
+
+FEW_BYTES: Final = 1 << 16
+"""What a thread that has just handed rows on writes itself, rather than wake another thread."""
 
 
 class LogWriter:
@@ -184,6 +189,30 @@ class LogWriter:
                     queue.in_hand = 0
                     segments.lock.release()
 
+    def drain_few(self) -> bool:
+        """Write the queue in this thread if it is short and no other thread writes.
+
+        Returns:
+            False when it is left to the thread that writes: it is long, a new segment is due, or
+            the disk is full or has failed.
+        """
+        queue, segments = self.queue, self.segments
+        if (
+            queue.stalled
+            or queue.nbytes > FEW_BYTES
+            or self._encode.locked()
+            or segments.lock.locked()
+            or segments.is_roll_due
+        ):
+            return False
+        try:
+            self.drain()
+        except LogError:
+            return False
+        if not self.dirty.is_set():
+            self.dirty.set()
+        return True
+
     def _write_group(self, group: list[Entry], frames: list[Encoded]) -> None:
         """Write frames, publish them, and take their entries out of the queue."""
         segments = self.segments
@@ -197,8 +226,7 @@ class LogWriter:
                 if entry.parts:
                     lsn = entry.parts[-1].batch.lsn
             self.queue.done(group)
-            offset = segments.active.offset
-            segments.publish(replace(segments.written, offset=offset, lsn=lsn, topics=topics))
+            segments.publish(segments.written.grown(segments.active.offset, lsn, topics))
 
     @uninterrupted
     def see_through(self, entry: Entry, *, sync: bool) -> None:

@@ -238,6 +238,15 @@ def optimized_plan(frame: Any) -> Any:  # noqa: ANN401
     return java_frame(frame).queryExecution().optimizedPlan()
 
 
+def plan_merger(jvm: Any) -> Any:  # noqa: ANN401
+    """What finds plans that compute the same rows (``execution.planmerging``): no filters of them.
+
+    ``merge(plan, False)`` gives the index of what a plan was merged into, and, by its columns, the
+    places of the same in that one.
+    """
+    return jvm.org.apache.spark.sql.execution.planmerging.PlanMerger(*[False] * 4)
+
+
 def depends_on_clock(frame: Any) -> bool:  # noqa: ANN401
     """Whether a result depends on the time of day, by a function or by a text such as 'now'.
 

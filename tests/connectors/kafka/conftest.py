@@ -14,6 +14,13 @@ ROOT = HERE.parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
 
+def pytest_collection_modifyitems(items):
+    """Mark the tests that need the broker, whose start alone takes ten seconds."""
+    for item in items:
+        if "broker" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 def load_tool():
     spec = importlib.util.spec_from_file_location("kafka_tool", ROOT / "tools" / "kafka.py")
     made = importlib.util.module_from_spec(spec)

@@ -5,10 +5,12 @@ import subprocess
 import sys
 
 import psycopg
+import pytest
 
 from millstream.server.keys import Keys
 
 
+@pytest.mark.slow
 def test_millstream_serve(tmp_path):
     secret = Keys(tmp_path / "db").create("boss", role="admin")
     serve = [sys.executable, "-m", "millstream", "serve", str(tmp_path / "db"), "--auth"]

@@ -17,6 +17,7 @@ import time
 from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.errors import PipelineError
+from millstream.spark.bridge.at_once import ReceiveBuffer, send_at_once
 from millstream.threads import thread
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _LENGTH = struct.Struct(">I")
 _MAX_TEXT: Final = 1 << 24
 _CHUNK: Final = 1 << 16
+_SMALL_CHUNK: Final = 1 << 15
 _MOST: Final = 1 << 20
 
 
@@ -53,7 +55,7 @@ class Connection:
         receiver: serves it while it is lent; None: its own thread does.
     """
 
-    __slots__ = ("_at", "_data", "_deadline", "_receiver", "_socket")
+    __slots__ = ("_at", "_buffer", "_data", "_deadline", "_receiver", "_socket")
 
     def __init__(self, conn: socket.socket, receiver: SharedReceiver | None = None) -> None:
         self._socket = conn
@@ -61,6 +63,7 @@ class Connection:
         self._deadline: float | None = None
         self._data = b""  # has arrived, and was read up to here
         self._at = 0
+        self._buffer: ReceiveBuffer | None = None
 
     def expect_by(self, deadline: float | None) -> None:
         """Let reads and writes fail after a moment of the monotonic clock; None: let them wait."""
@@ -101,11 +104,16 @@ class Connection:
         return len(self._data) - self._at
 
     def read_now(self) -> bytes | None:
-        """What there is, without waiting, up to some size; None when the task has closed it."""
+        """What there is, without waiting, up to some size; None when the task has closed it.
+
+        By one thread at a time.
+        """
+        if self._buffer is None:
+            self._buffer = ReceiveBuffer(_SMALL_CHUNK)
         data, self._data = self._data[self._at :], b""
         self._at = 0
         try:
-            new = self._socket.recv(_CHUNK, socket.MSG_DONTWAIT)
+            new = self._buffer.receive_at_once(self._socket)
         except BlockingIOError:
             return data
         if not new:
@@ -150,7 +158,7 @@ class Connection:
     def send_now(self, data: bytes) -> bytes:
         """As much as fits without waiting; returns the rest."""
         try:
-            sent = self._socket.send(data, socket.MSG_DONTWAIT)
+            sent = send_at_once(self._socket, data)
         except BlockingIOError:
             sent = 0
         return data[sent:]

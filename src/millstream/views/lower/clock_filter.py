@@ -1,4 +1,4 @@
-"""Conditions on the time, ``ts > NOW() - INTERVAL '5' MINUTE``, for the operator ``Moments``.
+"""Conditions on the time, ``ts > NOW() - INTERVAL '5' MINUTE``, for the operator ``ClockFilter``.
 
 ``views.plan.now`` writes them as EXISTS over the clock's log, which Spark makes a semi
 join with it.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millstream.views.lower.plans import each_of, kind_of, parts_of
+from millstream.views.lower.plans import attributes_of, each_of, kind_of, parts_of
 from millstream.views.lower.subqueries import outside_subqueries
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def filtered_first(scala: Scala, condition: Any, aggregate: Any) -> Any | None: 
     if all(kind_of(each) == "AttributeReference" for each in results.values()):
         return None
     replace = scala.dataflow.Replace()
-    for each in _attributes(condition):
+    for each in attributes_of(condition):
         replace.put(each, results[each.exprId().id()])
     logical = scala.catalyst.plans.logical
     below = logical.Filter(condition.transform(replace), project.child())
@@ -38,10 +38,3 @@ def filtered_first(scala: Scala, condition: Any, aggregate: Any) -> Any | None: 
 
 def _value(result: Any) -> Any:  # noqa: ANN401
     return result.child() if kind_of(result) == "Alias" else result
-
-
-def _attributes(expression: Any) -> list[Any]:  # noqa: ANN401
-    """The attributes that an expression has, each as often as it is there."""
-    if kind_of(expression) == "AttributeReference":
-        return [expression]
-    return [found for each in each_of(expression.children()) for found in _attributes(each)]

@@ -17,6 +17,8 @@ from millstream.views.lower.asof import below_asof, read_asof, read_temporal, wi
 from millstream.views.lower.clock_filter import is_clock, read_bounds
 from millstream.views.lower.event_time import ClosedWindows, Closing, Expiries
 from millstream.views.lower.having import filtered_first
+from millstream.views.lower.join_order import JoinOrder
+from millstream.views.lower.merging import merged
 from millstream.views.lower.plans import (
     LogLeaf,
     each_of,
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from millstream.views.plan.plan import Waiting
 
 _SINK: Final = 0
-_LAYOUT: Final = 7
+_LAYOUT: Final = 8
 """Of the state, see ``State.java`` and what the operators keep in it."""
 
 _NULLS_MATCH, _NULLS_DROP, _NULLS_APART, _NULLS_APART_RIGHT = 0, 1, 2, 3
@@ -70,11 +72,33 @@ _NODES: Final = {
 }
 """Nodes that no operator does, by what the user wrote."""
 
+_ONCE: Final = ("AsOfJoin", "GlobalLimit", "Join", "Window")
+"""Nodes that become an operator, besides aggregates."""
+
 _WITH_SUBQUERIES: Final = ("Aggregate", "Filter", "Join", "Project")
 """Nodes that see to the scalar subqueries of their expressions themselves."""
 
 Pipes = Callable[[list[Any]], Any]
 """Gives the pipe to a consumer, for the steps on the way to it."""
+
+
+@dataclass(slots=True)
+class _Shared:
+    """What leaves an operator, for further readers.
+
+    Attributes:
+        operator: its place among the operators.
+        pipe: to its first reader, beside which others stand.
+        steps: what turns its rows into those of the node that it does.
+        columns: of an aggregate, the columns of its rows.
+        functions: of an aggregate, the place in its rows of each of its functions.
+    """
+
+    operator: int
+    pipe: Any
+    steps: list[Any]
+    columns: list[Any] = field(default_factory=list)
+    functions: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -141,11 +165,13 @@ def lower(  # noqa: PLR0917
         SqlUnsupportedError: there is a node that no operator does, or no window that closes.
     """
     scala = Scala(jvm)
+    plan = merged(scala, JoinOrder(scala, logs).of(plan))
     windows = closing and ClosedWindows(scala, plan, closing, logs)
     expiries = Expiries(scala, logs, windows, slack)
     lowering = _Lowering(scala, logs, expiries)
     lowering.line.keys = keys_of(plan)
     lowering.all_of(plan, leaving)
+    lowering.name_shared()
     lowering.line.timed = expiries.timed
     lowering.line.grows = only_grows(plan, lambda rdd: logs[rdd].grows)
     known = f"{sorted(logs.values())}{closing or ''}{slack or ''}{leaving.emit or ''}"
@@ -170,6 +196,9 @@ class _Lowering:
         self._expiries = expiries
         self._long = scala.jvm.org.apache.spark.sql.types.DataTypes.LongType
         self._ports = _SINK
+        self._plans = scala.jvm.java.util.HashMap()  # their numbers, see ``_number``
+        self._shared: dict[tuple[int, ...], _Shared] = {}  # by the number of their plan
+        self._readers: dict[int, int] = {}  # how many each operator has that is shared
         self._ending: dict[int, SessionRows] = {}  # those that end, by the column of the session
         count = 1 + max(each.number for each in logs.values())
         self.line = Line(self._java.Entry(count), scala.jvm.java.util.ArrayList())
@@ -210,7 +239,10 @@ class _Lowering:
                 )
             node = subqueries_below(self._scala, node)
             kind = kind_of(node)
-        self._lowerings[kind](node, steps, pipes)
+        if kind in _ONCE and node.deterministic():
+            self._once(node, steps, pipes)
+        else:
+            self._lowerings[kind](node, steps, pipes)
 
     def all_of(self, plan: Any, leaving: Leaving) -> None:  # noqa: ANN401
         """Lower a plan: have its rows go to the sink, perhaps by an operator of EMIT."""
@@ -240,6 +272,44 @@ class _Lowering:
 
     def _child(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
         self.node(node.child(), steps, pipes)
+
+    # ---- the same operator over the same input exists once
+
+    def _once(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+        """Lower a node, or add a reader to the operator of an equal one."""
+        if kind_of(node) == "Window" and read_session(node) is not None:
+            self._over(node, steps, pipes)  # of which the groups above are shared
+            return
+        number = (self._number(node),)
+        if number in self._shared:
+            shared = self._shared[number]
+            self._read_too(shared, pipes([*shared.steps, *steps]))
+            return
+        made: list[_Shared] = []
+
+        def first(own: list[Any]) -> Any:  # noqa: ANN401
+            made.append(_Shared(len(self.line.names), pipes([*own, *steps]), own))
+            return made[0].pipe
+
+        self._lowerings[kind_of(node)](node, [], first)
+        if len(self.line.names) > made[0].operator:  # else it reads one that is shared already
+            self._shared[number] = made[0]
+
+    def _read_too(self, shared: _Shared, pipe: Any) -> None:  # noqa: ANN401
+        shared.pipe.add(pipe)
+        self._readers[shared.operator] = self._readers.get(shared.operator, 1) + 1
+
+    def name_shared(self) -> None:
+        """Say in the names of operators how many read them."""
+        for place, count in self._readers.items():
+            self.line.names[place] += f", read {count} times"
+
+    def _number(self, plan: Any) -> int:  # noqa: ANN401
+        """The number of a plan: equal plans have the same."""
+        canonical = plan.canonicalized()
+        if not self._plans.containsKey(canonical):
+            self._plans.put(canonical, self._plans.size())
+        return int(self._plans.get(canonical))
 
     # ---- leaves
 
@@ -323,16 +393,21 @@ class _Lowering:
             _NULLS_DROP if kind in _DROPS_LEFT else _NULLS_APART,
             _NULLS_APART_RIGHT if kind in _KEEPS_RIGHT else _NULLS_DROP,
         )
-        ports = [self._port(), self._port()]
-        for side, key, port, null in zip(sides, keys, ports, nulls, strict=True):
-            self._into(side, port, key, side.output(), null)
-        pair = self._seq([*each_of(sides[0].output()), *each_of(sides[1].output())])
-        widths = [side.output().size() for side in sides]
         test = condition.get() if condition.isDefined() else None
+        expiries = self._expiries.of_join(sides, keys, test)
+        rows = [side.output() for side in sides]
+        if test is not None and not _makes_pairs(kind) and expiries[1] is None:
+            # Of the right side only what the condition reads is kept.
+            used = test.references()
+            rows[1] = self._seq([each for each in each_of(rows[1]) if used.contains(each)])
+        ports = [self._port(), self._port()]
+        for side, key, port, row, null in zip(sides, keys, ports, rows, nulls, strict=True):
+            self._into(side, port, key, row, null)
+        pair = self._seq([each for row in rows for each in each_of(row)])
+        widths = [row.size() for row in rows]
         by = f" by {text_of(keys[0])}" if keys[0] else ""
         name = f"{kind} join{by}{'' if test is None else f' where {text_of([test])}'}"
-        expiries = self._expiries.of_join(sides, keys, test)
-        kept = (*ranges_of(self._scala, sides, test), *expiries)
+        kept = (*ranges_of(self._scala, sides, rows, test), *expiries)
         join = self._java.Join(*ports, *widths, kind, test, pair, *kept, pipes(steps))
         self._add(name, join)
 
@@ -344,7 +419,7 @@ class _Lowering:
         tests = [self._scala.all_of(each.conditions) for each in found]
         bounds = [(place, each) for place, one in enumerate(found) for each in one.bounds]
         values = self._seq([self._alias(each) for each in (*tests, *(b.time for _, b in bounds))])
-        made = self._java.Moments(*ports, values, len(found), side.output(), pipes(steps))
+        made = self._java.ClockFilter(*ports, values, len(found), side.output(), pipes(steps))
         for place, each in bounds:
             made.addBound(place, each.is_end, each.shift)
         self._add(f"while {text_of([node.condition().get()])}", made)
@@ -415,6 +490,20 @@ class _Lowering:
         if subqueries_of(each_of(node.expressions())):
             self.node(outside_subqueries(self._scala, found), steps, pipes)
             return
+        columns = [each.toAttribute() for each in grouping]
+        expiry = self._expiries.of_group(grouping)
+        numbers = self._numbers_of(grouping, functions, child)
+        # Of equal groups those of a window that closes may be let go, and others not.
+        base = (numbers[0], *(map(id_of, columns) if expiry is not None else ()))
+        shared = self._shared.get(base)
+        if shared is not None and shared.functions.keys() >= set(numbers[1:]):
+            own = list(shared.columns)
+            own[: len(columns)] = columns
+            for number, each in zip(numbers[1:], functions, strict=True):
+                own[shared.functions[number]] = each.resultAttribute()
+            step = self._step("Project")(results, self._seq(own))
+            self._read_too(shared, pipes([step, *steps]))
+            return
         port, inputs = self._port(), list[Any]()
         made, evaluate, buffers = list[Any](), list[Any](), list[Any]()
         grows = only_grows(child, lambda rdd: self._logs[rdd].grows)
@@ -428,12 +517,14 @@ class _Lowering:
         if not grouping:
             self.line.entry.addGlobal(port)
             self.line.is_global = True
-        output = [each.toAttribute() for each in grouping]
-        output += [each.resultAttribute() for each in functions]
-        step = self._step("Project")(results, self._seq(output))
-        expiry, session = self._expiries.of_group(grouping), self._session_of(grouping)
+        columns += [each.resultAttribute() for each in functions]
+        pipe = pipes([self._step("Project")(results, self._seq(columns)), *steps])
+        session = self._session_of(grouping)
         if session is not None:
-            expiry = self._expiries.of_sessions(session, functions, output)
+            expiry = self._expiries.of_sessions(session, functions, columns)
+        if node.deterministic():
+            places = dict(zip(numbers[1:], range(len(grouping), len(columns)), strict=True))
+            self._shared[base] = _Shared(len(self.line.names), pipe, [], columns, places)
         by = f" by {text_of(grouping)}" if grouping else ""
         self._add(
             f"aggregate{by}: {text_of(functions)}",
@@ -445,9 +536,18 @@ class _Lowering:
                 self._seq(buffers),
                 expiry,
                 session is not None,
-                pipes([step, *steps]),
+                pipe,
             ),
         )
+
+    def _numbers_of(self, grouping: list[Any], functions: list[Any], child: Any) -> list[int]:  # noqa: ANN401
+        """The numbers of an aggregate without functions, and with each of its functions alone."""
+        logical, keys = self._catalyst.plans.logical, self._seq([inner(each) for each in grouping])
+        shown = [self._seq(grouping), *(self._seq([self._alias(each)]) for each in functions)]
+        return [
+            self._number(logical.Aggregate(keys, each, child, self._scala.nothing))
+            for each in shown
+        ]
 
     def _session_of(self, grouping: list[Any]) -> SessionRows | None:
         """The sessions that groups are of, if these end."""
@@ -574,3 +674,8 @@ class _Lowering:
 
     def _step(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._java, f"Step${name}")
+
+
+def _makes_pairs(kind: str) -> bool:
+    """Whether a kind of join gives columns of both sides."""
+    return kind not in {"LeftSemi", "LeftAnti"} and not kind.startswith("ExistenceJoin")

@@ -196,11 +196,13 @@ class LogLeaf(NamedTuple):
         number: which of the view's logs.
         grows: whether no row of it ever changes or goes.
         time: the place of its event-time column; -1 without a watermark, see also CLOCK_TIME.
+        key: the places of the columns that no two rows have in common; empty when there are none.
     """
 
     number: int
     grows: bool
     time: int
+    key: tuple[int, ...] = ()
 
 
 def conjuncts(condition: Any) -> list[Any]:  # noqa: ANN401
@@ -217,6 +219,13 @@ def find_all(expression: Any, kind: str) -> list[Any]:  # noqa: ANN401
     if kind_of(expression) == kind:
         return [expression]
     return [found for child in each_of(expression.children()) for found in find_all(child, kind)]
+
+
+def attributes_of(expression: Any) -> list[Any]:  # noqa: ANN401
+    """The attributes that an expression has, each as often as it is there."""
+    if kind_of(expression) == "AttributeReference":
+        return [expression]
+    return [found for each in each_of(expression.children()) for found in attributes_of(each)]
 
 
 _BY_SIZE: Final = {"CumeDist", "NTile", "PercentRank"}

@@ -30,8 +30,20 @@ class _Bound(NamedTuple):
     shift: int
 
 
-def ranges_of(scala: Scala, sides: tuple[Any, Any], condition: Any) -> list[Any]:  # noqa: ANN401
-    """By what the rows of each side of a join are ordered; None for one that is not."""
+def ranges_of(
+    scala: Scala,
+    sides: tuple[Any, Any],
+    rows: list[Any],
+    condition: Any,  # noqa: ANN401
+) -> list[Any]:
+    """By what the rows of each side of a join are ordered; None for one that is not.
+
+    Args:
+        scala: to make objects of Spark's.
+        sides: the plans of both.
+        rows: the columns of each that are kept.
+        condition: that of the join.
+    """
     made: list[Any] = [None, None]
     for own, other in ((0, 1), (1, 0)):
         bounds = _chosen(_bounds_of(sides[own], sides[other], condition))
@@ -39,7 +51,7 @@ def ranges_of(scala: Scala, sides: tuple[Any, Any], condition: Any) -> list[Any]
             continue
         value = scala.seq([scala.alias(bounds[0].value)])
         limits = scala.seq([scala.alias(each.limit) for each in bounds])
-        made[own] = scala.dataflow.Range(value, sides[own].output(), limits, sides[other].output())
+        made[own] = scala.dataflow.Range(value, rows[own], limits, rows[other])
         for each in bounds:
             made[own].addBound(each.is_upper, each.shift)
     return made

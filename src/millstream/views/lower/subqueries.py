@@ -8,6 +8,8 @@ from millstream.errors import SqlUnsupportedError
 from millstream.views.lower.plans import each_of, is_one_row, kind_of, subqueries_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.views.lower.scala import Scala
 
 _SEVERAL: Final = "a subquery that is used as a value has given several rows"
@@ -27,6 +29,14 @@ def subqueries_below(scala: Scala, node: Any) -> Any:  # noqa: ANN401
     child, replace = _joined(scala, node.child(), subqueries_of(each_of(node.expressions())))
     made = node.withNewChildren(scala.seq([child])).transformExpressions(replace)
     return scala.catalyst.plans.logical.Project(node.output(), made)
+
+
+def with_subqueries(scala: Scala, node: Any, rewritten: Callable[[Any], Any]) -> Any:  # noqa: ANN401
+    """A node whose scalar subqueries have their plans rewritten."""
+    replace, queries = scala.dataflow.Replace(), subqueries_of(each_of(node.expressions()))
+    for query in queries:
+        replace.put(query, query.withNewPlan(rewritten(query.plan())))
+    return node.transformExpressions(replace) if queries else node
 
 
 def _joined(scala: Scala, child: Any, subqueries: list[Any]) -> tuple[Any, Any]:  # noqa: ANN401

@@ -94,6 +94,7 @@ class ViewPlan:
         retracts: whether rows of the view may disappear or change.
         fingerprint: equal for queries that mean the same.
         through: the views of which it reads the inputs instead.
+        unique: the places of the columns of each input that no two of its rows have in common.
         widths: how many columns each input had when the view was created.
         dated: the places of the inputs that are read with ``_row_lsn`` and ``_wm``, too: from the
             relations ``__dated0`` ...
@@ -117,6 +118,7 @@ class ViewPlan:
     fingerprint: str = ""
     through: tuple[str, ...] = ()
     widths: tuple[int, ...] = ()
+    unique: tuple[tuple[int, ...], ...] = ()
     dated: tuple[int, ...] = ()
     grows: tuple[bool, ...] = ()
     retracting: tuple[int, ...] = ()

@@ -136,6 +136,7 @@ def plan_query(statement: CreateView | Query | Select, inputs: Callable[[str], I
         retracts=retracts,
         fingerprint=hashlib.sha256(meaning.encode()).hexdigest(),
         through=tuple(sorted(relations.through)),
+        unique=tuple(map(_key_of, found.values())),
         widths=tuple(len(each.schema.columns) for each in found.values()),
         dated=tuple(sorted(orders.dated)),
         grows=tuple(not each.retracts for each in found.values()),
@@ -143,6 +144,11 @@ def plan_query(statement: CreateView | Query | Select, inputs: Callable[[str], I
         temporal=temporal,
         order=order,
     )
+
+
+def _key_of(given: Input) -> tuple[int, ...]:
+    """The places of the columns of a log's key; none without one."""
+    return tuple(map(given.schema.names.index, given.schema.key))
 
 
 def _retracts(view: CreateView, tree: exp.Query, orders: LogOrder) -> bool:

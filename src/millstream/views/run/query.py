@@ -212,7 +212,7 @@ class SparkQuery:
             jvm = internals.jvm_of(self.session)
             check_plan(jvm, internals.analyzed_plan(frame))
             relations = {
-                rdd: LogLeaf(log, self.plan.grows[log], self.times[log])
+                rdd: LogLeaf(log, self.plan.grows[log], self.times[log], self.plan.unique[log])
                 for rdd, log in self.leaves.items()
             }
             plan = internals.optimized_plan(frame)

@@ -24,42 +24,41 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  */
 public final class Address implements Serializable {
   private static final long serialVersionUID = 1L;
-  private static final ConcurrentHashMap KNOWN = new ConcurrentHashMap();
+  private static final ConcurrentHashMap<String, Secrets> KNOWN = new ConcurrentHashMap<>();
 
   final String host;
   final int port;
   final String feed;
-  private final byte[] secret;
-  private final byte[] certificate;
+  private final Secrets secrets;
+
+  /** What proves each side to the other; the certificate is empty where nothing is encrypted. */
+  private record Secrets(byte[] shared, byte[] certificate) implements Serializable {}
 
   Address(CaseInsensitiveStringMap options) {
     host = options.get("host");
     port = Integer.parseInt(options.get("port"));
     feed = options.get("feed");
-    byte[][] known = (byte[][]) KNOWN.get(host + ":" + port);
-    if (known == null) throw new IllegalStateException("millstream: no database at this address");
-    secret = known[0];
-    certificate = known[1];
+    secrets = KNOWN.get(host + ":" + port);
+    if (secrets == null) throw new IllegalStateException("millstream: no database at this address");
   }
 
   /** Learns what belongs to a host and a port, from a file that the database has written. */
   public static void learn(String file) throws IOException {
     JsonNode known = new ObjectMapper().readTree(new File(file));
     HexFormat hex = HexFormat.of();
-    byte[][] secrets =
-        new byte[][] {
-          hex.parseHex(known.get("secret").asText()),
-          hex.parseHex(known.get("certificate").asText())
-        };
+    Secrets secrets =
+        new Secrets(
+            hex.parseHex(known.get("secret").asText()),
+            hex.parseHex(known.get("certificate").asText()));
     KNOWN.put(known.get("host").asText() + ":" + known.get("port").asText(), secrets);
   }
 
   /** Connects and says what for. Parts are joined with tabs; the server knows what they mean. */
   Wire connect(String role, String more) throws IOException {
-    Socket socket = certificate.length == 0 ? new Socket(host, port) : encrypted();
+    Socket socket = secrets.certificate.length == 0 ? new Socket(host, port) : encrypted();
     try {
       Wire wire = new Wire(socket);
-      wire.prove(secret);
+      wire.prove(secrets.shared);
       wire.sendText(role + "\t" + feed + "\t" + more);
       wire.out.flush();
       return wire;
@@ -76,7 +75,7 @@ public final class Address implements Serializable {
       trusted.load(null, null);
       CertificateFactory reader = CertificateFactory.getInstance("X.509");
       trusted.setCertificateEntry(
-          "millstream", reader.generateCertificate(new ByteArrayInputStream(certificate)));
+          "millstream", reader.generateCertificate(new ByteArrayInputStream(secrets.certificate)));
       TrustManagerFactory trust =
           TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
       trust.init(trusted);

@@ -1,7 +1,6 @@
 package millstream.bridge;
 
 import java.io.ByteArrayOutputStream;
-import java.util.Iterator;
 import org.apache.spark.SparkContext;
 import org.apache.spark.SparkThrowable;
 import org.apache.spark.api.java.JavaRDD;
@@ -39,15 +38,15 @@ public final class Attempt {
 
   /** The plan of a text, as Spark reads it under a session's settings. */
   public static Attempt parse(SparkSession session, String text) {
-    Option before = SparkSession.getActiveSession();
+    Option<SparkSession> before = SparkSession.getActiveSession();
     SparkSession.setActiveSession(session);
     try {
-      SessionState state = ((org.apache.spark.sql.classic.SparkSession) session).sessionState();
+      SessionState state = classic(session).sessionState();
       return new Attempt(state.sqlParser().parsePlan(text), null);
     } catch (Throwable thrown) {
       return new Attempt(null, thrown);
     } finally {
-      if (before.isDefined()) SparkSession.setActiveSession((SparkSession) before.get());
+      if (before.isDefined()) SparkSession.setActiveSession(before.get());
       else SparkSession.clearActiveSession();
     }
   }
@@ -55,17 +54,16 @@ public final class Attempt {
   /** The rows of a plan, which is analysed. */
   public static Attempt rows(SparkSession session, LogicalPlan plan) {
     try {
-      return new Attempt(
-          Dataset$.MODULE$.ofRows((org.apache.spark.sql.classic.SparkSession) session, plan), null);
+      return new Attempt(Dataset$.MODULE$.ofRows(classic(session), plan), null);
     } catch (Throwable thrown) {
       return new Attempt(null, thrown);
     }
   }
 
   /** The rows of a result, of which no value becomes too large: see ``Bounds``. */
-  public static Attempt bounded(SparkSession session, Dataset rows) {
+  public static Attempt bounded(SparkSession session, Dataset<?> rows) {
     try {
-      LogicalPlan plan = ((org.apache.spark.sql.classic.Dataset) rows).queryExecution().analyzed();
+      LogicalPlan plan = classic(rows).queryExecution().analyzed();
       LogicalPlan bounded = Bounds.of(plan);
       return bounded == plan ? new Attempt(rows, null) : rows(session, bounded);
     } catch (Throwable thrown) {
@@ -74,12 +72,11 @@ public final class Attempt {
   }
 
   /** All rows of a result, as a list. */
-  public static Attempt collect(Dataset rows) {
+  public static Attempt collect(Dataset<?> rows) {
     try {
       return new Attempt(rows.collectAsList(), null);
     } catch (Throwable thrown) {
-      boolean ofJob = thrown.getCause() instanceof SparkThrowable;
-      return new Attempt(null, ofJob ? thrown.getCause() : thrown);
+      return failedJob(thrown);
     }
   }
 
@@ -88,22 +85,33 @@ public final class Attempt {
    *
    * @param tag by which it can be cancelled.
    */
-  public static Attempt arrow(Dataset rows, String tag) {
+  public static Attempt arrow(Dataset<?> rows, String tag) {
     SparkContext context = rows.sparkSession().sparkContext();
     context.addJobTag(tag);
     try {
-      JavaRDD batches = ((org.apache.spark.sql.classic.Dataset) rows).toArrowBatchRdd().toJavaRDD();
+      JavaRDD<byte[]> batches = classic(rows).toArrowBatchRdd().toJavaRDD();
       long most = context.conf().getSizeAsBytes("spark.driver.maxResultSize", "1g");
-      Iterator each = batches.mapPartitions(new Limited(most)).collect().iterator();
       ByteArrayOutputStream all = new ByteArrayOutputStream();
-      while (each.hasNext()) all.writeBytes((byte[]) each.next());
+      batches.mapPartitions(new Limited(most)).collect().forEach(all::writeBytes);
       return new Attempt(all.toByteArray(), null);
     } catch (Throwable thrown) {
-      boolean ofJob = thrown.getCause() instanceof SparkThrowable;
-      return new Attempt(null, ofJob ? thrown.getCause() : thrown);
+      return failedJob(thrown);
     } finally {
       context.removeJobTag(tag);
     }
+  }
+
+  private static Attempt failedJob(Throwable thrown) {
+    boolean ofJob = thrown.getCause() instanceof SparkThrowable;
+    return new Attempt(null, ofJob ? thrown.getCause() : thrown);
+  }
+
+  private static org.apache.spark.sql.classic.SparkSession classic(SparkSession session) {
+    return (org.apache.spark.sql.classic.SparkSession) session;
+  }
+
+  private static org.apache.spark.sql.classic.Dataset<?> classic(Dataset<?> rows) {
+    return (org.apache.spark.sql.classic.Dataset<?>) rows;
   }
 
   /** End what has a tag. */
@@ -112,7 +120,7 @@ public final class Attempt {
   }
 
   /** A streaming query, started. */
-  public static Attempt start(DataStreamWriter writer) {
+  public static Attempt start(DataStreamWriter<?> writer) {
     try {
       return new Attempt(writer.start(), null);
     } catch (Throwable thrown) {

@@ -1,8 +1,8 @@
 package millstream.bridge;
 
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
+import java.util.stream.IntStream;
 import org.apache.spark.sql.catalyst.expressions.ArrayInsert;
 import org.apache.spark.sql.catalyst.expressions.ArrayRepeat;
 import org.apache.spark.sql.catalyst.expressions.BinaryPad;
@@ -21,6 +21,7 @@ import org.apache.spark.sql.catalyst.expressions.aggregate.CountMinSketchAgg;
 import org.apache.spark.sql.catalyst.expressions.aggregate.HistogramNumeric;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.types.DataType;
+import scala.Function1;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
@@ -36,36 +37,33 @@ public final class Bounds {
    * @throws RuntimeException a value that the query itself gives is too large.
    */
   public static LogicalPlan of(LogicalPlan plan) {
-    return (LogicalPlan) plan.transformUpWithSubqueries(new OfNode());
+    return plan.transformUpWithSubqueries(new OfNode());
   }
 
-  private static final class OfNode extends AbstractPartialFunction {
-    public boolean isDefinedAt(Object node) {
+  private static final class OfNode extends AbstractPartialFunction<LogicalPlan, LogicalPlan> {
+    @Override
+    public boolean isDefinedAt(LogicalPlan node) {
       return true;
     }
 
-    public Object applyOrElse(Object node, scala.Function1 other) {
-      return ((LogicalPlan) node).mapExpressions(new OfExpression());
-    }
-  }
-
-  private static final class OfExpression extends scala.runtime.AbstractFunction1 {
-    public Object apply(Object expression) {
-      return bounded((Expression) expression, Sizes.MOST);
+    @Override
+    @SuppressWarnings("unchecked") // a plan is replaced by a plan
+    public <A extends LogicalPlan, B> B applyOrElse(A node, Function1<A, B> other) {
+      return (B) node.mapExpressions(each -> bounded(each, Sizes.MOST));
     }
   }
 
   private static Expression bounded(Expression expression, long most) {
     long inner = expression instanceof LambdaFunction ? Sizes.MOST_EACH : most;
     boolean changed = false;
-    Object[] children = new Object[expression.children().size()];
-    for (int i = 0; i < children.length; i++) {
-      Expression child = (Expression) expression.children().apply(i);
-      children[i] = bounded(child, inner);
-      changed |= children[i] != child;
+    List<Expression> children = new ArrayList<>();
+    for (Expression child : CollectionConverters.asJava(expression.children())) {
+      Expression bounded = bounded(child, inner);
+      children.add(bounded);
+      changed |= bounded != child;
     }
     Expression made = expression;
-    if (changed) made = (Expression) expression.withNewChildren(seq(children));
+    if (changed) made = expression.withNewChildren(seq(children));
     String kind = kind(made);
     return kind == null ? made : wrapped(made, kind, given(made), most);
   }
@@ -87,50 +85,45 @@ public final class Bounds {
   }
 
   /** What says how large a value of a function is. */
-  private static Expression[] given(Expression made) {
-    Seq children = made.children();
+  private static List<Expression> given(Expression made) {
     int[] places = {1};
-    if (made instanceof StringRepeat) places = new int[] {0, 1};
-    else if (made instanceof CountMinSketchAgg) places = new int[] {1, 2};
-    else if (made instanceof StringSpace || made instanceof FormatString || made instanceof Stack) {
+    if (made instanceof StringRepeat) {
+      places = new int[] {0, 1};
+    } else if (made instanceof CountMinSketchAgg) {
+      places = new int[] {1, 2};
+    } else if (made instanceof StringSpace
+        || made instanceof FormatString
+        || made instanceof Stack) {
       places = new int[] {0};
-    } else if (made instanceof Sequence) {
-      places = ((Sequence) made).stepOpt().isDefined() ? new int[] {0, 1, 2} : new int[] {0, 1};
+    } else if (made instanceof Sequence sequence) {
+      places = sequence.stepOpt().isDefined() ? new int[] {0, 1, 2} : new int[] {0, 1};
     }
-    Expression[] given = new Expression[places.length];
-    for (int i = 0; i < places.length; i++) given[i] = (Expression) children.apply(places[i]);
-    return given;
+    return IntStream.of(places).mapToObj(made.children()::apply).toList();
   }
 
-  private static Expression wrapped(Expression made, String kind, Expression[] given, long most) {
-    DataType[] types = new DataType[given.length];
-    List children = new ArrayList();
-    children.add(made);
-    boolean known = true;
-    for (int i = 0; i < given.length; i++) {
-      types[i] = given[i].dataType();
-      children.add(given[i]);
-      known &= given[i].foldable();
-    }
+  private static Expression wrapped(
+      Expression made, String kind, List<Expression> given, long most) {
+    DataType[] types = given.stream().map(Expression::dataType).toArray(DataType[]::new);
     Sizes sizes = new Sizes(kind, types, most);
-    Object[] values = known ? values(given) : null;
+    Object[] values = given.stream().allMatch(Expression::foldable) ? values(given) : null;
     if (values != null) sizes.check(values);
     boolean isValue = !(made instanceof Stack || made instanceof AggregateFunction);
-    return values == null && isValue ? new Sized(sizes, seq(children.toArray())) : made;
+    if (values != null || !isValue) return made;
+    List<Expression> children = new ArrayList<>(given);
+    children.add(0, made);
+    return new Sized(sizes, seq(children));
   }
 
   /** The values of constants; null when one has none, which is an error only if it is asked for. */
-  private static Object[] values(Expression[] constants) {
-    Object[] values = new Object[constants.length];
+  private static Object[] values(List<Expression> constants) {
     try {
-      for (int i = 0; i < values.length; i++) values[i] = constants[i].eval(null);
+      return constants.stream().map(each -> each.eval(null)).toArray();
     } catch (RuntimeException thrown) {
       return null;
     }
-    return values;
   }
 
-  private static Seq seq(Object[] items) {
-    return CollectionConverters.asScala(Arrays.asList(items)).toSeq();
+  private static Seq<Expression> seq(List<Expression> items) {
+    return CollectionConverters.asScala(items).toSeq();
   }
 }

@@ -5,6 +5,7 @@ import java.io.UncheckedIOException;
 import java.util.EnumSet;
 import java.util.Map;
 import java.util.Set;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCapability;
@@ -25,28 +26,36 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** Where the result rows of a view go: back to the database, as Arrow batches. */
 public class ChangeSink implements TableProvider {
+  @Override
   public StructType inferSchema(CaseInsensitiveStringMap options) {
     return new StructType();
   }
 
-  public Table getTable(StructType schema, Transform[] partitioning, Map properties) {
+  @Override
+  public Table getTable(
+      StructType schema, Transform[] partitioning, Map<String, String> properties) {
     return new Results();
   }
 
   /** The table that is written to. */
   public static class Results implements Table, SupportsWrite {
+    @Override
     public String name() {
       return "millstream results";
     }
 
+    @Override
+    @SuppressWarnings("deprecation") // Spark makes columns() of it
     public StructType schema() {
       return new StructType();
     }
 
-    public Set capabilities() {
+    @Override
+    public Set<TableCapability> capabilities() {
       return EnumSet.of(TableCapability.STREAMING_WRITE, TableCapability.ACCEPT_ANY_SCHEMA);
     }
 
+    @Override
     public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
       return new Writing(info);
     }
@@ -60,10 +69,12 @@ public class ChangeSink implements TableProvider {
       this.info = info;
     }
 
+    @Override
     public Write build() {
       return this;
     }
 
+    @Override
     public StreamingWrite toStreaming() {
       return new Epochs(new Address(info.options()), new Writers(info));
     }
@@ -79,27 +90,26 @@ public class ChangeSink implements TableProvider {
       this.writers = writers;
     }
 
+    @Override
     public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo info) {
       return writers;
     }
 
+    @Override
     public boolean useCommitCoordinator() {
       return true;
     }
 
+    @Override
     public void commit(long epoch, WriterCommitMessage[] written) {
-      try {
-        Wire wire = address.connect("commit", "");
-        try {
-          wire.ask("commit");
-        } finally {
-          wire.close();
-        }
+      try (Wire wire = address.connect("commit", "")) {
+        wire.ask("commit");
       } catch (IOException e) {
         throw new UncheckedIOException(e);
       }
     }
 
+    @Override
     public void abort(long epoch, WriterCommitMessage[] written) {
       // What a task has sent counts only once it was flushed.
     }
@@ -122,7 +132,8 @@ public class ChangeSink implements TableProvider {
       columns = (StructType) DataType.fromJson(info.options().get("columns"));
     }
 
-    public DataWriter createWriter(int partition, long task, long epoch) {
+    @Override
+    public DataWriter<InternalRow> createWriter(int partition, long task, long epoch) {
       try {
         return new ChangeWriter(address.connect("sink", ""), columns);
       } catch (IOException e) {

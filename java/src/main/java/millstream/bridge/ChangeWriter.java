@@ -10,12 +10,13 @@ import org.apache.arrow.vector.ipc.WriteChannel;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
 import org.apache.arrow.vector.ipc.message.MessageSerializer;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.JoinedRow;
+import org.apache.spark.sql.catalyst.expressions.SpecificInternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.connector.write.DataWriter;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.execution.arrow.ArrowWriter;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 
 /**
@@ -25,7 +26,7 @@ import org.apache.spark.sql.types.StructType;
  * rows are kept. What is sent when the stream pauses does not depend on answers, so there is none:
  * with ten views, ten fewer calls for each commit.
  */
-public class ChangeWriter implements DataWriter {
+public class ChangeWriter implements DataWriter<InternalRow> {
   private static final int ROWS = 1;
   private static final int FLUSH = 2;
   private static final int FEW = 3;
@@ -38,17 +39,30 @@ public class ChangeWriter implements DataWriter {
   private static final long OLD_NANOS = 2000000L;
   private static final int MAX_UNANSWERED = 2;
 
-  private static final ThreadLocal CURRENT = new ThreadLocal();
+  private static final StructType HIDDEN =
+      new StructType().add("_lsn", DataTypes.LongType).add("_weight", DataTypes.LongType);
+
+  private static final ThreadLocal<ChangeWriter> CURRENT = new ThreadLocal<>();
 
   private final Wire wire;
   private final ByteArrayOutputStream message = new ByteArrayOutputStream();
   private final WriteChannel channel = new WriteChannel(Channels.newChannel(message));
-  private final ArrayList pending = new ArrayList();
+
+  /**
+   * The first rows, as long as they are few; then they are in Arrow's vectors, with those after.
+   */
+  private final ArrayList<InternalRow> pending = new ArrayList<>();
+
+  /** Batches of rows, as messages of the bridge, which are sent with the next flush. */
+  private final ArrayList<byte[]> batches = new ArrayList<>();
+
   private final ArrowWriter arrow;
   private final VectorUnloader unloader;
   private final FewWriter few;
   private final JoinedRow joined = new JoinedRow();
-  private final GenericInternalRow hidden = new GenericInternalRow(2);
+  private final SpecificInternalRow hidden = new SpecificInternalRow(HIDDEN);
+  private int rows = 0;
+  private int inArrow = 0;
   private long since;
   private long shown = -1;
   private int unanswered = 0;
@@ -69,7 +83,7 @@ public class ChangeWriter implements DataWriter {
 
   /** The writer that this thread's rows end in, or null. */
   public static ChangeWriter ofThisThread() {
-    return (ChangeWriter) CURRENT.get();
+    return CURRENT.get();
   }
 
   /** What Spark has put between the reader and this would keep each from noticing the other. */
@@ -77,7 +91,8 @@ public class ChangeWriter implements DataWriter {
     return new IllegalStateException("millstream: reader and sink do not share a thread");
   }
 
-  public void write(Object row) {
+  @Override
+  public void write(InternalRow row) {
     throw apart(); // a dataflow gives no rows to Spark
   }
 
@@ -85,9 +100,21 @@ public class ChangeWriter implements DataWriter {
   public void write(UnsafeRow row, long lsn, long weight) throws IOException {
     hidden.setLong(0, lsn);
     hidden.setLong(1, weight);
-    if (pending.size() == 0) since = System.nanoTime();
-    pending.add(joined.apply(row, hidden).copy());
-    if (pending.size() >= FULL) sendRows();
+    if (rows++ == 0) since = System.nanoTime();
+    joined.apply(row, hidden);
+    if (few != null && rows <= FEW_ROWS) {
+      pending.add(joined.copy());
+    } else {
+      for (InternalRow each : pending) toArrow(each);
+      pending.clear();
+      toArrow(joined);
+    }
+    if (rows >= FULL) sendRows();
+  }
+
+  private void toArrow(InternalRow row) throws IOException {
+    arrow.write(row);
+    if (++inArrow == BATCH_ROWS) endBatch();
   }
 
   /** All that the log up to an LSN led to has been written here. */
@@ -96,8 +123,8 @@ public class ChangeWriter implements DataWriter {
     while (unanswered > 0 && wire.hasMore()) answered();
     if (pausing) {
       send(LAST, lsn);
-    } else if (pending.size() >= LARGE || System.nanoTime() - since > OLD_NANOS) {
-      if (unanswered < MAX_UNANSWERED || pending.size() >= FULL) flush(lsn);
+    } else if (rows >= LARGE || System.nanoTime() - since > OLD_NANOS) {
+      if (unanswered < MAX_UNANSWERED || rows >= FULL) flush(lsn);
     }
   }
 
@@ -120,32 +147,32 @@ public class ChangeWriter implements DataWriter {
   }
 
   private void sendRows() throws IOException {
-    int rows = pending.size();
-    if (few != null && rows > 0 && rows <= FEW_ROWS) {
-      sendFew(rows);
-      return;
-    }
-    for (int start = 0; start < rows; start += BATCH_ROWS) {
-      int stop = Math.min(rows, start + BATCH_ROWS);
-      for (int i = start; i < stop; i++) arrow.write((InternalRow) pending.get(i));
-      arrow.finish();
+    if (!pending.isEmpty()) sendFew();
+    if (inArrow > 0) endBatch();
+    for (byte[] batch : batches) {
       wire.out.writeByte(ROWS);
-      ArrowRecordBatch batch = unloader.getRecordBatch();
-      try {
-        MessageSerializer.serialize(channel, batch);
-      } finally {
-        batch.close();
-      }
-      sendMessage();
-      arrow.reset();
+      wire.out.writeInt(batch.length);
+      wire.out.write(batch);
     }
-    pending.clear();
+    batches.clear();
+    rows = 0;
   }
 
-  private void sendFew(int rows) throws IOException {
+  private void endBatch() throws IOException {
+    arrow.finish();
+    try (ArrowRecordBatch batch = unloader.getRecordBatch()) {
+      MessageSerializer.serialize(channel, batch);
+    }
+    batches.add(message.toByteArray());
+    message.reset();
+    arrow.reset();
+    inArrow = 0;
+  }
+
+  private void sendFew() throws IOException {
     DataOutputStream to = new DataOutputStream(message);
-    to.writeInt(rows);
-    for (int i = 0; i < rows; i++) few.write((InternalRow) pending.get(i), to);
+    to.writeInt(pending.size());
+    for (InternalRow each : pending) few.write(each, to);
     pending.clear();
     wire.out.writeByte(FEW);
     sendMessage();
@@ -157,16 +184,19 @@ public class ChangeWriter implements DataWriter {
     message.reset();
   }
 
+  @Override
   public WriterCommitMessage commit() throws IOException {
     if (shown >= 0) flush(shown);
     while (unanswered > 0) answered();
     return new ChangeSink.Written();
   }
 
+  @Override
   public void abort() {
     // The connection ends: the database forgets what was not flushed.
   }
 
+  @Override
   public void close() {
     if (CURRENT.get() == this) CURRENT.remove();
     wire.close();

@@ -2,6 +2,7 @@ package millstream.bridge;
 
 import java.io.DataInputStream;
 import java.io.IOException;
+import java.util.stream.Stream;
 import org.apache.spark.sql.execution.vectorized.OnHeapColumnVector;
 import org.apache.spark.sql.execution.vectorized.WritableColumnVector;
 import org.apache.spark.sql.types.BinaryType;
@@ -15,6 +16,7 @@ import org.apache.spark.sql.types.FloatType;
 import org.apache.spark.sql.types.IntegerType;
 import org.apache.spark.sql.types.ShortType;
 import org.apache.spark.sql.types.StringType;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
@@ -31,8 +33,7 @@ final class FewRows {
   private final ColumnarBatch batch;
 
   FewRows(StructType schema) {
-    types = new DataType[schema.length()];
-    for (int i = 0; i < types.length; i++) types[i] = schema.fields()[i].dataType();
+    types = Stream.of(schema.fields()).map(StructField::dataType).toArray(DataType[]::new);
     columns = OnHeapColumnVector.allocateColumns(ROWS, schema);
     lengths = new int[types.length];
     batch = new ColumnarBatch(columns);
@@ -41,9 +42,9 @@ final class FewRows {
   /** Reads rows in the place of those before. */
   ColumnarBatch read(DataInputStream in) throws IOException {
     int rows = in.readInt();
-    for (int i = 0; i < columns.length; i++) {
-      columns[i].reset();
-      columns[i].reserve(rows);
+    for (WritableColumnVector each : columns) {
+      each.reset();
+      each.reserve(rows);
     }
     for (int row = 0; row < rows; row++) readRow(in, row);
     batch.setNumRows(rows);

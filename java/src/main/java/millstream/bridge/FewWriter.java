@@ -89,8 +89,7 @@ final class FewWriter {
       out.writeFloat(isNull ? 0F : row.getFloat(place));
     } else if (type instanceof DoubleType) {
       out.writeDouble(isNull ? 0D : row.getDouble(place));
-    } else if (type instanceof DecimalType) {
-      DecimalType of = (DecimalType) type;
+    } else if (type instanceof DecimalType of) {
       out.writeLong(
           isNull ? 0L : row.getDecimal(place, of.precision(), of.scale()).toUnscaledLong());
     } else {

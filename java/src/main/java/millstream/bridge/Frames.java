@@ -3,10 +3,7 @@ package millstream.bridge;
 import java.io.IOException;
 import java.nio.channels.Channels;
 import java.nio.charset.StandardCharsets;
-import java.util.Iterator;
-import java.util.List;
 import org.apache.arrow.memory.BufferAllocator;
-import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.ValueVector;
 import org.apache.arrow.vector.VectorLoader;
 import org.apache.arrow.vector.VectorSchemaRoot;
@@ -96,11 +93,8 @@ final class Frames {
       batch = few.read(wire.in);
       return true;
     }
-    ArrowRecordBatch data = MessageSerializer.deserializeRecordBatch(channel, memory);
-    try {
+    try (ArrowRecordBatch data = MessageSerializer.deserializeRecordBatch(channel, memory)) {
       loader.load(data);
-    } finally {
-      data.close();
     }
     batch = many;
     batch.setNumRows(root.getRowCount());
@@ -110,13 +104,9 @@ final class Frames {
   private void begin() throws IOException {
     root = VectorSchemaRoot.create(MessageSerializer.deserializeSchema(channel), memory);
     loader = new VectorLoader(root);
-    List vectors = root.getFieldVectors();
-    ColumnVector[] columns = new ColumnVector[vectors.size()];
-    int i = 0;
-    for (Iterator each = vectors.iterator(); each.hasNext(); ) {
-      columns[i++] = new Column((FieldVector) each.next());
-    }
-    many = new ColumnarBatch(columns);
+    many =
+        new ColumnarBatch(
+            root.getFieldVectors().stream().map(Column::new).toArray(ColumnVector[]::new));
   }
 
   void close() {
@@ -131,6 +121,7 @@ final class Frames {
       super(vector);
     }
 
+    @Override
     public void closeIfFreeable() {}
   }
 }

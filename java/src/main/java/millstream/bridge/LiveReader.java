@@ -2,6 +2,7 @@ package millstream.bridge;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
@@ -12,8 +13,8 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * one thread: so when a commit has been read to its end, the sink holds all that it led to, and
  * flushes. The database ends the batch, not the clock.
  */
-public class LiveReader implements SupportsRealTimeRead {
-  private static final ThreadLocal CURRENT = new ThreadLocal();
+public class LiveReader implements SupportsRealTimeRead<InternalRow> {
+  private static final ThreadLocal<LiveReader> CURRENT = new ThreadLocal<>();
 
   /** So many rows of a frame, at most, a dataflow works on at once. */
   private static final int MOST_ROWS = 1 << 12;
@@ -37,18 +38,21 @@ public class LiveReader implements SupportsRealTimeRead {
 
   /** The reader that feeds this thread, or null. */
   public static LiveReader ofThisThread() {
-    return (LiveReader) CURRENT.get();
+    return CURRENT.get();
   }
 
+  @Override
   public SupportsRealTimeRead.RecordStatus nextWithTimeout(Long startMs, Long timeoutMs)
       throws IOException {
     return nextWithTimeout(timeoutMs);
   }
 
+  @Override
   public SupportsRealTimeRead.RecordStatus nextWithTimeout(Long timeoutMs) throws IOException {
     return SupportsRealTimeRead.RecordStatus.newStatusWithoutArrivalTime(next());
   }
 
+  @Override
   public boolean next() throws IOException {
     from = to;
     while (from >= rows) {
@@ -104,8 +108,9 @@ public class LiveReader implements SupportsRealTimeRead {
   }
 
   /** What Spark gets of a frame: that it is there. */
-  public Object get() {
-    return new GenericInternalRow(new Object[] {Long.valueOf(frames.lsn())});
+  @Override
+  public InternalRow get() {
+    return new GenericInternalRow(new Object[] {frames.lsn()});
   }
 
   // ---- for the dataflow
@@ -154,12 +159,12 @@ public class LiveReader implements SupportsRealTimeRead {
     }
   }
 
-  /** Have somebody told when there is nothing to do. */
-  public void tell(Follower one) {
+  /** Set who works on the rows. */
+  public void setFollower(Follower one) {
     follower = one;
   }
 
-  /** Is told where the stream pauses and where it ends. */
+  /** Works on the rows, and learns where the stream pauses and where it ends. */
   public interface Follower {
     /** Whether it has worked on all rows that it was given. */
     boolean isReady();
@@ -174,11 +179,13 @@ public class LiveReader implements SupportsRealTimeRead {
     void atEnd();
   }
 
+  @Override
   public PartitionOffset getOffset() {
     if (to < rows) throw new IllegalStateException("the batch was ended within a commit");
     return new LogStream.Reached(reached);
   }
 
+  @Override
   public void close() {
     if (CURRENT.get() == this) CURRENT.remove();
     frames.close();

@@ -31,6 +31,7 @@ public class LogSource implements TableProvider {
   /** What a dataflow gets of Spark: that there is a frame, which it asks the reader for. */
   private static final StructType FRAME = StructType.fromDDL("_lsn bigint");
 
+  @Override
   public StructType inferSchema(CaseInsensitiveStringMap options) {
     return isPast(options) ? columnsOf(options) : FRAME;
   }
@@ -44,7 +45,9 @@ public class LogSource implements TableProvider {
     return options.containsKey("parts");
   }
 
-  public Table getTable(StructType schema, Transform[] partitioning, Map properties) {
+  @Override
+  public Table getTable(
+      StructType schema, Transform[] partitioning, Map<String, String> properties) {
     return new Feed(schema);
   }
 
@@ -56,18 +59,23 @@ public class LogSource implements TableProvider {
       this.schema = schema;
     }
 
+    @Override
     public String name() {
       return "millstream feed";
     }
 
+    @Override
+    @SuppressWarnings("deprecation") // Spark makes columns() of it
     public StructType schema() {
       return schema;
     }
 
-    public Set capabilities() {
+    @Override
+    public Set<TableCapability> capabilities() {
       return EnumSet.of(TableCapability.MICRO_BATCH_READ, TableCapability.BATCH_READ);
     }
 
+    @Override
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
       if (LogSource.isPast(options)) return new Past(schema, options);
       Address address = new Address(options);
@@ -88,23 +96,28 @@ public class LogSource implements TableProvider {
       this.readers = readers;
     }
 
+    @Override
     public Scan build() {
       return this;
     }
 
+    @Override
     public StructType readSchema() {
       return columns;
     }
 
+    @Override
     public String description() {
       return "millstream feed " + address.feed;
     }
 
     /** Else Spark would plan the partitions twice, to ask each of them. */
+    @Override
     public Scan.ColumnarSupportMode columnarSupportMode() {
       return Scan.ColumnarSupportMode.UNSUPPORTED;
     }
 
+    @Override
     public MicroBatchStream toMicroBatchStream(String checkpoint) {
       return new LogStream(address, readers);
     }
@@ -127,26 +140,32 @@ public class LogSource implements TableProvider {
       this.bytes = options.getLong("bytes", -1L);
     }
 
+    @Override
     public void pruneColumns(StructType required) {
       columns = required;
     }
 
+    @Override
     public Scan build() {
       return this;
     }
 
+    @Override
     public StructType readSchema() {
       return columns;
     }
 
+    @Override
     public String description() {
       return "millstream past " + address.feed;
     }
 
+    @Override
     public Batch toBatch() {
       return this;
     }
 
+    @Override
     public InputPartition[] planInputPartitions() {
       InputPartition[] planned = new InputPartition[parts];
       for (int i = 0; i < parts; i++)
@@ -155,20 +174,24 @@ public class LogSource implements TableProvider {
     }
 
     /** Without any column rows could not be counted. */
+    @Override
     public PartitionReaderFactory createReaderFactory() {
       StructType sent = columns;
       if (sent.isEmpty()) sent = new StructType(new StructField[] {all.fields()[0]});
       return new LogStream.Readers(address, sent);
     }
 
+    @Override
     public Statistics estimateStatistics() {
       return this;
     }
 
+    @Override
     public OptionalLong sizeInBytes() {
       return bytes < 0L ? OptionalLong.empty() : OptionalLong.of(bytes);
     }
 
+    @Override
     public OptionalLong numRows() {
       return OptionalLong.empty();
     }

@@ -2,6 +2,7 @@ package millstream.bridge;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
@@ -12,6 +13,7 @@ import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 import org.apache.spark.sql.connector.read.streaming.SupportsAdmissionControl;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeMode;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
  * The driver's side of a feed, in real-time mode. What offsets mean and where batches end is the
@@ -36,23 +38,28 @@ public class LogStream implements MicroBatchStream, SupportsAdmissionControl, Su
     }
   }
 
+  @Override
   public Offset initialOffset() {
-    return new Place(ask("initial"));
+    return new LogOffset(ask("initial"));
   }
 
+  @Override
   public Offset deserializeOffset(String json) {
-    return new Place(json);
+    return new LogOffset(json);
   }
 
+  @Override
   public Offset latestOffset() {
     throw new UnsupportedOperationException("latestOffset(Offset, ReadLimit) is the one to call");
   }
 
   /** Nobody knows where a batch will end, and Spark does not need to. */
+  @Override
   public Offset latestOffset(Offset start, ReadLimit limit) {
     return start;
   }
 
+  @Override
   public InputPartition[] planInputPartitions(Offset start, Offset end) {
     throw new UnsupportedOperationException("real-time mode reads from an offset on");
   }
@@ -60,36 +67,42 @@ public class LogStream implements MicroBatchStream, SupportsAdmissionControl, Su
   /**
    * The database takes the end of this connection for that of the query: so there has to be one.
    */
+  @Override
   public InputPartition[] planInputPartitions(Offset start) {
     ask("live");
     return new InputPartition[] {new Part(Part.TAIL, start.json())};
   }
 
+  @Override
   public Offset mergeOffsets(PartitionOffset[] offsets) {
-    return new Place(offsets[0].toString());
+    return new LogOffset(offsets[0].toString());
   }
 
+  @Override
   public PartitionReaderFactory createReaderFactory() {
     return readers;
   }
 
+  @Override
   public void commit(Offset end) {
     ask("committed\t" + end.json());
   }
 
+  @Override
   public synchronized void stop() {
     if (control != null) control.close();
     control = null;
   }
 
-  /** A place in the log, in the database's own words. */
-  public static class Place extends Offset {
+  /** A position in the log, in the database's own words. */
+  public static class LogOffset extends Offset {
     private final String json;
 
-    Place(String json) {
+    LogOffset(String json) {
       this.json = json;
     }
 
+    @Override
     public String json() {
       return json;
     }
@@ -107,23 +120,16 @@ public class LogStream implements MicroBatchStream, SupportsAdmissionControl, Su
       this.json = json;
     }
 
+    @Override
     public String toString() {
       return json;
     }
   }
 
   /** What one task reads. */
-  public static class Part implements InputPartition {
+  public record Part(String role, String what) implements InputPartition {
     static final String TAIL = "tail";
     static final String PAST = "past";
-    private static final long serialVersionUID = 1L;
-    final String role;
-    final String what;
-
-    Part(String role, String what) {
-      this.role = role;
-      this.what = what;
-    }
   }
 
   /**
@@ -142,15 +148,18 @@ public class LogStream implements MicroBatchStream, SupportsAdmissionControl, Su
       this.columns = columns;
     }
 
+    @Override
     public boolean supportColumnarReads(InputPartition part) {
       return ((Part) part).role.equals(Part.PAST);
     }
 
-    public PartitionReader createReader(InputPartition part) {
+    @Override
+    public PartitionReader<InternalRow> createReader(InputPartition part) {
       return new LiveReader(open((Part) part), ((Part) part).what);
     }
 
-    public PartitionReader createColumnarReader(InputPartition part) {
+    @Override
+    public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition part) {
       return new BatchReader(open((Part) part));
     }
 

@@ -2,6 +2,7 @@ package millstream.bridge;
 
 import java.util.Collections;
 import java.util.IdentityHashMap;
+import java.util.List;
 import java.util.Locale;
 import java.util.Set;
 import java.util.TreeSet;
@@ -23,10 +24,10 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.internal.SessionState;
 import scala.Option;
 import scala.Product;
-import scala.Some;
 import scala.collection.Iterable;
 import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * What a plan is made of: the classes of all its nodes and expressions, and the relations and
@@ -36,8 +37,8 @@ public final class PlanParts {
   private static final char FIELD = 0x1f;
   private static final String END = "\u001e";
   private final SessionState state;
-  private final Set seen = Collections.newSetFromMap(new IdentityHashMap());
-  private final TreeSet found = new TreeSet();
+  private final Set<Object> seen = Collections.newSetFromMap(new IdentityHashMap<>());
+  private final Set<String> found = new TreeSet<>();
 
   private PlanParts(SparkSession session) {
     this.state = ((org.apache.spark.sql.classic.SparkSession) session).sessionState();
@@ -65,11 +66,9 @@ public final class PlanParts {
   /** All functions that expressions of the session may call, each as {@link #of} has it. */
   public static String functions(SparkSession session) {
     PlanParts parts = new PlanParts(session);
-    FunctionRegistryBase registry = parts.state.functionRegistry();
-    Iterator each = registry.listFunction().iterator();
-    while (each.hasNext()) {
-      FunctionIdentifier name = (FunctionIdentifier) each.next();
-      parts.addMade(name.funcName(), (ExpressionInfo) registry.lookupFunction(name).get());
+    FunctionRegistryBase<?> registry = parts.state.functionRegistry();
+    for (FunctionIdentifier name : CollectionConverters.asJava(registry.listFunction())) {
+      parts.addMade(name.funcName(), registry.lookupFunction(name).get());
     }
     return String.join(END, parts.found);
   }
@@ -79,85 +78,80 @@ public final class PlanParts {
   }
 
   private void visit(Object object) {
-    if (object instanceof TreeNode) {
-      if (seen.add(object)) visitNode((TreeNode) object);
-    } else if (object instanceof Iterable) {
-      Iterator each = ((Iterable) object).iterator();
-      while (each.hasNext()) visit(each.next());
-    } else if (object instanceof Product && object.getClass().getName().startsWith("scala.")) {
-      visitAll(((Product) object).productIterator());
+    if (object instanceof TreeNode<?> node) {
+      if (seen.add(node)) visitNode(node);
+    } else if (object instanceof Iterable<?> items) {
+      visitAll(items.iterator());
+    } else if (object instanceof Product product
+        && object.getClass().getName().startsWith("scala.")) {
+      visitAll(product.productIterator());
     }
   }
 
-  private void visitAll(Iterator each) {
+  private void visitAll(Iterator<?> each) {
     while (each.hasNext()) visit(each.next());
   }
 
-  private void visitNode(TreeNode node) {
+  private void visitNode(TreeNode<?> node) {
     String name = node.getClass().getName();
     if (name.endsWith("$")) name = name.substring(0, name.length() - 1);
     add(node instanceof LogicalPlan ? "node" : "expression", name);
     addNames(node);
-    if (node instanceof RuntimeReplaceable) {
+    if (node instanceof RuntimeReplaceable replaceable) {
       // What Spark itself replaces it by may call any method; what it was given is the query's.
-      Object replacement = ((RuntimeReplaceable) node).replacement();
-      seen.add(replacement);
-      if (node instanceof InheritAnalysisRules) {
-        visitAll(((InheritAnalysisRules) node).parameters().iterator());
-      }
+      seen.add(replaceable.replacement());
+      if (node instanceof InheritAnalysisRules given) visitAll(given.parameters().iterator());
     }
     visitAll(node.children().iterator());
     visitAll(node.innerChildren().iterator());
     visitAll(node.productIterator());
   }
 
-  private void addNames(TreeNode node) {
-    if (node instanceof UnresolvedRelation) {
-      add("relation", joined(((UnresolvedRelation) node).multipartIdentifier()));
-    } else if (node instanceof UnresolvedWith) {
-      Iterator each = ((UnresolvedWith) node).cteRelations().iterator();
-      while (each.hasNext()) add("with", (String) ((Product) each.next()).productElement(0));
-    } else if (node instanceof View) {
-      add("view", ((View) node).desc().identifier().table());
-    } else if (node instanceof DataSourceV2Relation) {
-      add("table", ((DataSourceV2Relation) node).table().getClass().getName());
-    } else if (node instanceof UnresolvedFunction) {
-      addFunction(((UnresolvedFunction) node).nameParts(), state.functionRegistry());
-    } else if (node instanceof UnresolvedTableValuedFunction) {
-      addFunction(((UnresolvedTableValuedFunction) node).name(), state.tableFunctionRegistry());
-    } else if (node instanceof UnresolvedGenerator) {
-      addFunction(((UnresolvedGenerator) node).name().nameParts(), state.functionRegistry());
+  private void addNames(TreeNode<?> node) {
+    if (node instanceof UnresolvedRelation relation) {
+      add("relation", joined(relation.multipartIdentifier()));
+    } else if (node instanceof UnresolvedWith with) {
+      for (Product each : CollectionConverters.asJava(with.cteRelations())) {
+        add("with", (String) each.productElement(0));
+      }
+    } else if (node instanceof View view) {
+      add("view", view.desc().identifier().table());
+    } else if (node instanceof DataSourceV2Relation relation) {
+      add("table", relation.table().getClass().getName());
+    } else if (node instanceof UnresolvedFunction function) {
+      addFunction(function.nameParts(), state.functionRegistry());
+    } else if (node instanceof UnresolvedTableValuedFunction function) {
+      addFunction(function.name(), state.tableFunctionRegistry());
+    } else if (node instanceof UnresolvedGenerator generator) {
+      addFunction(generator.name().nameParts(), state.functionRegistry());
     }
   }
 
   /** All functions that a name may stand for: those of Spark, and those of the session. */
-  private void addFunction(Seq parts, FunctionRegistryBase registry) {
+  private void addFunction(Seq<String> parts, FunctionRegistryBase<?> registry) {
     String shown = joined(parts);
-    String name = ((String) parts.last()).toLowerCase(Locale.ROOT);
-    String place =
-        parts.size() > 1 ? ((String) parts.apply(parts.size() - 2)).toLowerCase(Locale.ROOT) : "";
-    boolean system =
-        parts.size() < 3
-            || (parts.size() == 3 && "system".equalsIgnoreCase((String) parts.apply(0)));
-    boolean known = false;
-    String[] places = {"builtin", "session"};
-    for (int i = 0; i < places.length; i++) {
-      if (!system || !(place.isEmpty() || place.equals(places[i]))) continue;
-      Option info =
+    String name = parts.last().toLowerCase(Locale.ROOT);
+    int count = parts.size();
+    String place = count > 1 ? parts.apply(count - 2).toLowerCase(Locale.ROOT) : "";
+    boolean isSystem = count < 3 || (count == 3 && "system".equalsIgnoreCase(parts.apply(0)));
+    boolean isKnown = false;
+    for (String each : List.of("builtin", "session")) {
+      if (!isSystem || !(place.isEmpty() || place.equals(each))) continue;
+      Option<ExpressionInfo> info =
           registry.lookupFunction(
-              new FunctionIdentifier(name, new Some(places[i]), new Some("system")));
+              new FunctionIdentifier(name, Option.apply(each), Option.apply("system")));
       if (info.isEmpty()) continue;
-      addMade(shown, (ExpressionInfo) info.get());
-      known = true;
+      addMade(shown, info.get());
+      isKnown = true;
     }
-    if (!known) add("function", shown);
+    if (!isKnown) add("function", shown);
   }
 
   private void addMade(String shown, ExpressionInfo made) {
     add("function", shown + FIELD + made.getSource() + FIELD + made.getClassName());
   }
 
-  private static String joined(Seq parts) {
+  private static String joined(Seq<String> parts) {
     return parts.mkString(".");
   }
 }

@@ -11,14 +11,11 @@ public final class Room {
 
   /** From now on Java ends, to be started again, when another thread than a task has no room. */
   public static void guard() {
-    Thread.setDefaultUncaughtExceptionHandler(new Guard());
-  }
-
-  private static final class Guard implements Thread.UncaughtExceptionHandler {
-    public void uncaughtException(Thread thread, Throwable thrown) {
-      System.err.println("The thread " + thread.getName() + " has ended: " + thrown);
-      if (thrown instanceof VirtualMachineError) Runtime.getRuntime().halt(STATUS);
-      thrown.printStackTrace();
-    }
+    Thread.setDefaultUncaughtExceptionHandler(
+        (thread, thrown) -> {
+          System.err.println("The thread " + thread.getName() + " has ended: " + thrown);
+          if (thrown instanceof VirtualMachineError) Runtime.getRuntime().halt(STATUS);
+          thrown.printStackTrace();
+        });
   }
 }

@@ -1,16 +1,18 @@
 package millstream.bridge;
 
 import java.io.Serializable;
+import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.codegen.Block;
 import org.apache.spark.sql.catalyst.expressions.codegen.CodeBlock;
 import org.apache.spark.sql.catalyst.expressions.codegen.CodegenContext;
 import org.apache.spark.sql.catalyst.expressions.codegen.ExprCode;
+import org.apache.spark.sql.catalyst.expressions.codegen.JavaCode;
 import org.apache.spark.sql.types.DataType;
 import scala.collection.immutable.IndexedSeq;
-import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * A value that may be large: it is made only if the rest of what is given here says that it is not.
@@ -18,47 +20,51 @@ import scala.collection.immutable.Seq;
 public final class Sized extends Expression implements Serializable {
   private static final long serialVersionUID = 1L;
   private final Sizes sizes;
-  private final Seq children;
+  private final Seq<Expression> children;
 
   /**
    * @param children the value, and what says how large it will be.
    */
-  Sized(Sizes sizes, Seq children) {
+  Sized(Sizes sizes, Seq<Expression> children) {
     this.sizes = sizes;
     this.children = children;
   }
 
   private Expression child(int index) {
-    return (Expression) children.apply(index);
+    return children.apply(index);
   }
 
-  public Seq children() {
+  @Override
+  public Seq<Expression> children() {
     return children;
   }
 
+  @Override
   public boolean nullable() {
     return child(0).nullable();
   }
 
+  @Override
   public boolean foldable() {
-    for (int i = 0; i < children.size(); i++) {
-      if (!child(i).foldable()) return false;
-    }
-    return true;
+    return children.forall(Expression::foldable);
   }
 
+  @Override
   public DataType dataType() {
     return child(0).dataType();
   }
 
+  @Override
   public String toString() {
     return child(0).toString();
   }
 
+  @Override
   public String sql() {
     return child(0).sql();
   }
 
+  @Override
   public Object eval(InternalRow row) {
     Object[] given = new Object[children.size() - 1];
     for (int i = 0; i < given.length; i++) given[i] = child(i + 1).eval(row);
@@ -66,6 +72,7 @@ public final class Sized extends Expression implements Serializable {
     return child(0).eval(row);
   }
 
+  @Override
   public ExprCode doGenCode(CodegenContext context, ExprCode code) {
     StringBuilder given = new StringBuilder();
     Block before = null;
@@ -87,34 +94,43 @@ public final class Sized extends Expression implements Serializable {
   }
 
   private static Block plain(String text) {
-    Seq none = Nil$.MODULE$;
-    return new CodeBlock((Seq) none.prepended(text), none);
+    return new CodeBlock(
+        CollectionConverters.asScala(List.of(text)).toSeq(),
+        CollectionConverters.asScala(List.<JavaCode>of()).toSeq());
   }
 
+  @Override
   public Expression withNewChildrenInternal(IndexedSeq<Expression> changed) {
     return new Sized(sizes, changed);
   }
 
+  @SuppressWarnings("unchecked") // they are those of productElement
+  @Override
   public Expression makeCopy(Object[] parts) {
-    return new Sized((Sizes) parts[0], (Seq) parts[1]);
+    return new Sized((Sizes) parts[0], (Seq<Expression>) parts[1]);
   }
 
+  @Override
   public int productArity() {
     return 2;
   }
 
+  @Override
   public Object productElement(int index) {
-    return index == 0 ? (Object) sizes : children;
+    return index == 0 ? sizes : children;
   }
 
+  @Override
   public boolean canEqual(Object other) {
     return other instanceof Sized;
   }
 
+  @Override
   public boolean equals(Object other) {
-    return other instanceof Sized && children.equals(((Sized) other).children);
+    return other instanceof Sized sized && children.equals(sized.children);
   }
 
+  @Override
   public int hashCode() {
     return children.hashCode();
   }

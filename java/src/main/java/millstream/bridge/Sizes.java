@@ -1,6 +1,7 @@
 package millstream.bridge;
 
 import java.io.Serializable;
+import java.util.Locale;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.spark.QueryContext;
@@ -12,6 +13,7 @@ import org.apache.spark.unsafe.types.CalendarInterval;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.collection.immutable.Map;
 import scala.collection.immutable.Map$;
+import scala.jdk.javaapi.CollectionConverters;
 
 /** How large the value of a function will be, by what it is given, and the most that it may be. */
 public final class Sizes implements Serializable {
@@ -42,35 +44,40 @@ public final class Sizes implements Serializable {
 
   /** Raise if the value would be too large. */
   public void check(Object[] given) {
-    for (int i = 0; i < given.length; i++) {
-      if (given[i] == null) return;
-    }
-    double size = of(given);
-    if (size <= most) return;
-    Map none = Map$.MODULE$.empty();
-    Map message = (Map) none.updated("errorMessage", message());
-    throw new SparkRuntimeException(
-        "USER_RAISED_EXCEPTION", message, null, new QueryContext[0], "");
+    for (Object each : given) if (each == null) return;
+    if (of(given) <= most) return;
+    throw raised(
+        kind.toUpperCase(Locale.ROOT)
+            + " would have more than "
+            + most
+            + " elements or characters");
   }
 
-  private String message() {
-    return kind.toUpperCase() + " would have more than " + most + " elements or characters";
+  /** What RAISE_ERROR throws. */
+  static SparkRuntimeException raised(String message) {
+    var messages = CollectionConverters.asScala(java.util.Map.of("errorMessage", message));
+    Map<String, String> parameters = Map$.MODULE$.from(messages);
+    return new SparkRuntimeException(
+        "USER_RAISED_EXCEPTION", parameters, null, new QueryContext[0], "");
   }
 
   private double of(Object[] given) {
-    if (kind.equals("repeat")) return ((UTF8String) given[0]).numBytes() * number(given[1]);
-    if (kind.equals("sequence")) return steps(given);
-    if (kind.equals("count_min_sketch")) {
-      return 2 / number(given[0]) * -Math.log(1 - number(given[1])) / Math.log(2);
-    }
-    return given[0] instanceof UTF8String
-        ? widths(given[0].toString())
-        : Math.abs(number(given[0]));
+    return switch (kind) {
+      case "repeat" -> ((UTF8String) given[0]).numBytes() * number(given[1]);
+      case "sequence" -> steps(given);
+      case "count_min_sketch" ->
+          2 / number(given[0]) * -Math.log(1 - number(given[1])) / Math.log(2);
+      default ->
+          given[0] instanceof UTF8String text
+              ? widths(text.toString())
+              : Math.abs(number(given[0]));
+    };
   }
 
   private static double number(Object value) {
-    if (value instanceof Number) return ((Number) value).doubleValue();
-    return Double.parseDouble(value.toString());
+    return value instanceof Number number
+        ? number.doubleValue()
+        : Double.parseDouble(value.toString());
   }
 
   /** How wide a format makes a text: it is as long as itself and the widths that it names. */
@@ -91,10 +98,9 @@ public final class Sizes implements Serializable {
   }
 
   private static double stepOf(Object step, DataType type) {
-    if (!(step instanceof CalendarInterval)) {
+    if (!(step instanceof CalendarInterval interval)) {
       return number(step) * (type instanceof YearMonthIntervalType ? 28 * DAY : 1);
     }
-    CalendarInterval interval = (CalendarInterval) step;
     double months = interval.months * 28 * DAY;
     double rest = interval.days * DAY + interval.microseconds;
     // A month less 28 days is a step of any length: as if it were the shortest one.

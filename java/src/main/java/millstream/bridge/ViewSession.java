@@ -12,10 +12,9 @@ public final class ViewSession {
   /** A copy of a session, with more settings: names and values, as one text. */
   public static SparkSession of(SparkSession session, String settings) {
     SparkSession made = session.cloneSession();
-    String[] each = settings.split(END);
-    for (int i = 0; i < each.length; i++) {
-      int is = each[i].indexOf(IS);
-      made.conf().set(each[i].substring(0, is), each[i].substring(is + 1));
+    for (String each : settings.split(END)) {
+      int is = each.indexOf(IS);
+      made.conf().set(each.substring(0, is), each.substring(is + 1));
     }
     return made;
   }

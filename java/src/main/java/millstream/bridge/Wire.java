@@ -16,8 +16,8 @@ import javax.crypto.spec.SecretKeySpec;
 import org.apache.spark.TaskContext;
 
 /** One connection to the database: proof of the shared secret, then texts and frames. */
-final class Wire {
-  private static final byte[] MAGIC = new byte[] {'M', 'S', 'B', '2'};
+final class Wire implements AutoCloseable {
+  private static final byte[] MAGIC = {'M', 'S', 'B', '2'};
   private static final int NONCE = 32;
   private static final SecureRandom RANDOM = new SecureRandom();
   private static final int PROOF_MS = 60000;
@@ -100,8 +100,7 @@ final class Wire {
     try {
       while (true) {
         try {
-          int next = in.readUnsignedByte();
-          return next;
+          return in.readUnsignedByte();
         } catch (SocketTimeoutException quiet) {
           if (task != null) task.killTaskIfInterrupted();
         }
@@ -111,7 +110,8 @@ final class Wire {
     }
   }
 
-  void close() {
+  @Override
+  public void close() {
     try {
       socket.close();
     } catch (IOException e) {

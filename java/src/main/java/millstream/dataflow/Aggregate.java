@@ -45,7 +45,7 @@ public abstract class Aggregate implements Serializable {
   }
 
   /** The order in which they are kept; null for that of their bytes. */
-  Comparator order() {
+  Comparator<byte[]> order() {
     return null;
   }
 

@@ -3,9 +3,11 @@ package millstream.dataflow;
 import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Iterator;
 import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.BasePredicate;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
@@ -18,28 +20,25 @@ import scala.collection.immutable.Seq;
  * ASOF joins: each row of the left side with the one row of the right side that is nearest in time,
  * or with none. State of a key: the rows of each side, in the order of time.
  *
- * <p>Of rows of the right side at the same time the match is the greatest by their columns, so that
- * there is one answer. The rows of the left side whose match is a certain row are neighbours in
- * time: when it comes or goes, they are found from its time on, up to where the next row of the
- * right side is nearer, and only they are looked at. Rows without a time match nothing.
+ * <p>If several rows of the right side share a time, the match is the greatest of them by their
+ * columns, so that there is one answer. The rows of the left side whose match is a certain row are
+ * neighbours in time: when it comes or goes, they are found from its time on, up to where the next
+ * row of the right side is nearer, and only they are looked at. Rows without a time match nothing.
  *
- * <p>Where both times are event times, rows that can have no part in a later change are let go:
- * what comes is not older than the watermark. Of the right side that leaves the newest row before
- * it, and of the left side those whose match may yet come.
+ * <p>Where both times are event times, rows that can have no part in a later change expire, since
+ * no row comes that is older than the watermark. Of the right side that leaves the newest row
+ * before the watermark, and of the left side the rows whose match may yet come.
  */
 public class AsOf extends Operator {
-  /** Where the match is: before the row, after it, or on the side where it is nearer. */
-  public static final int BACKWARD = 0, FORWARD = 1, NEAREST = 2;
-
   private static final long serialVersionUID = 1L;
 
   private final Side left;
   private final Side right;
-  private final int direction;
+  private final Direction direction;
   private final boolean strict;
   private final boolean outer;
   private final Expression tolerance;
-  private final Seq pair;
+  private final Seq<Attribute> pair;
   private final Expiry leftExpiry;
   private final Expiry rightExpiry;
   private final Pipe pipe;
@@ -50,7 +49,7 @@ public class AsOf extends Operator {
   /**
    * @param left the side of which each row has a match or none.
    * @param right the side where that is.
-   * @param direction where the match is.
+   * @param direction where the match is, by its place in {@link Direction}.
    * @param strict whether a row at the same time is none.
    * @param outer whether rows without a match are kept.
    * @param tolerance what must hold besides; if it does not, it does not for any row that is
@@ -67,23 +66,24 @@ public class AsOf extends Operator {
       boolean strict,
       boolean outer,
       Expression tolerance,
-      Seq pair,
+      Seq<Attribute> pair,
       Expiry leftExpiry,
       Expiry rightExpiry,
       Pipe pipe) {
     this.left = left;
     this.right = right;
-    this.direction = direction;
+    this.direction = Direction.values()[direction];
     this.strict = strict;
     this.outer = outer;
     this.tolerance = tolerance;
     this.pair = pair;
     // With a later match, a row is done with once that is past, which the right side says.
-    this.leftExpiry = direction == BACKWARD ? leftExpiry : null;
+    this.leftExpiry = this.direction == Direction.BACKWARD ? leftExpiry : null;
     this.rightExpiry = rightExpiry;
     this.pipe = pipe;
   }
 
+  @Override
   void open(Dataflow dataflow) {
     left.open(dataflow, false);
     right.open(dataflow, true);
@@ -96,21 +96,23 @@ public class AsOf extends Operator {
     pipe.open(dataflow);
   }
 
+  @Override
   boolean takes(int port) {
     return port == left.port || port == right.port;
   }
 
+  @Override
   boolean needsOrder() {
     return true;
   }
 
+  @Override
   void work(Kept root, Change changes) {
     Key key = root.key;
-    LinkedHashMap moved = null;
-    long newest = 0L;
+    Map<Key, Moved> moved = null;
+    long newest = newestLsn(changes);
     for (Change change = changes; change != null; change = change.next) {
-      newest = Math.max(newest, change.lsn);
-      if (change.port == right.port && moved == null) moved = new LinkedHashMap();
+      if (change.port == right.port && moved == null) moved = new LinkedHashMap<>();
     }
     for (Change change = changes; change != null; change = change.next) {
       // What goes had its match before the right side changes; what comes has it after that.
@@ -142,21 +144,21 @@ public class AsOf extends Operator {
   }
 
   /** Change a row of the right side, and note the matches that others had before. */
-  private void changeRight(Key key, Change change, LinkedHashMap moved) {
+  private void changeRight(Key key, Change change, Map<Key, Moved> moved) {
     byte[] row = change.row;
     if (right.isTimeless(row)) return;
     long before = right.rows.add(key, row, change.weight);
     if (rightExpiry != null) rightExpiry.add(key, row, right.row(row), change.weight);
     boolean was = before > 0L, is = before + change.weight > 0L;
     if (was == is || isBehind(key, row)) return;
-    if (direction != FORWARD) noteLater(key, row, is, moved);
-    if (direction != BACKWARD) noteEarlier(key, row, is, moved);
+    if (direction != Direction.FORWARD) noteLater(key, row, is, moved);
+    if (direction != Direction.BACKWARD) noteEarlier(key, row, is, moved);
   }
 
   /** Note the rows of the left side that are later than a row, and have it as their match. */
-  private void noteLater(Key key, byte[] row, boolean comes, LinkedHashMap moved) {
+  private void noteLater(Key key, byte[] row, boolean comes, Map<Key, Moved> moved) {
     byte[] next = visible(right.after(key, row, right, false), true, null);
-    Tree.Rows each = left.after(key, row, right, direction == NEAREST || !strict);
+    Tree.Rows each = left.after(key, row, right, direction == Direction.NEAREST || !strict);
     while (each.next()) {
       if (next != null && !isEarlierNearer(each.row(), row, next)) return;
       if (!isWithin(each.row(), row)) return;
@@ -165,9 +167,9 @@ public class AsOf extends Operator {
   }
 
   /** Note those that are earlier. */
-  private void noteEarlier(Key key, byte[] row, boolean comes, LinkedHashMap moved) {
+  private void noteEarlier(Key key, byte[] row, boolean comes, Map<Key, Moved> moved) {
     byte[] previous = visible(right.before(key, row, right, false), false, null);
-    Tree.Rows each = left.before(key, row, right, direction == FORWARD && !strict);
+    Tree.Rows each = left.before(key, row, right, direction == Direction.FORWARD && !strict);
     while (each.previous()) {
       if (previous != null && isEarlierNearer(each.row(), previous, row)) return;
       if (!isWithin(each.row(), row)) return;
@@ -175,7 +177,7 @@ public class AsOf extends Operator {
     }
   }
 
-  private void note(Key key, Tree.Rows at, byte[] row, boolean comes, LinkedHashMap moved) {
+  private void note(Key key, Tree.Rows at, byte[] row, boolean comes, Map<Key, Moved> moved) {
     Key known = new Key(at.row());
     if (moved.containsKey(known)) return;
     byte[] old = comes ? match(key, at.row(), row) : row;
@@ -183,21 +185,16 @@ public class AsOf extends Operator {
   }
 
   /** Send what differs by new matches: first what goes, then what comes. */
-  private void sendMoved(Key key, LinkedHashMap moved, long lsn) {
-    ArrayList come = new ArrayList();
-    Iterator each = moved.values().iterator();
-    while (each.hasNext()) {
-      Moved one = (Moved) each.next();
+  private void sendMoved(Key key, Map<Key, Moved> moved, long lsn) {
+    List<Moved> come = new ArrayList<>();
+    for (Moved one : moved.values()) {
       byte[] found = match(key, one.row, null);
       if (Arrays.equals(found, one.match)) continue;
       send(one.row, one.match, lsn, -one.weight);
       one.match = found;
       come.add(one);
     }
-    for (int i = 0; i < come.size(); i++) {
-      Moved one = (Moved) come.get(i);
-      send(one.row, one.match, lsn, one.weight);
-    }
+    for (Moved one : come) send(one.row, one.match, lsn, one.weight);
   }
 
   private void send(byte[] row, byte[] match, long lsn, long weight) {
@@ -208,12 +205,14 @@ public class AsOf extends Operator {
     }
   }
 
-  // ---- what is let go
+  // ---- what expires
 
+  @Override
   boolean isDue() {
     return leftExpiry != null && leftExpiry.isDue() || rightExpiry != null && rightExpiry.isDue();
   }
 
+  @Override
   void expire(long watermark) {
     if (leftExpiry != null) {
       Expiry.Expired past = leftExpiry.next(watermark);
@@ -227,13 +226,15 @@ public class AsOf extends Operator {
       Key key = past.key;
       byte[] row = past.row;
       // Those whose match is here, or before it, have it for good.
-      if (direction != BACKWARD) {
-        left.remove(key, left.before(key, row, right, direction == NEAREST || !strict));
+      if (direction != Direction.BACKWARD) {
+        left.remove(key, left.before(key, row, right, direction == Direction.NEAREST || !strict));
       }
       // What comes to the left side is later than this row, and nearer to it than to those before.
       right.remove(
           key,
-          direction == FORWARD ? right.before(key, row, right, true) : right.rows.before(key, row));
+          direction == Direction.FORWARD
+              ? right.before(key, row, right, true)
+              : right.rows.before(key, row));
     }
   }
 
@@ -244,11 +245,14 @@ public class AsOf extends Operator {
    */
   private byte[] match(Key key, byte[] row, byte[] without) {
     byte[] found = null;
-    if (direction != FORWARD) {
+    if (direction != Direction.FORWARD) {
       found =
-          visible(right.before(key, row, left, direction == NEAREST || !strict), false, without);
+          visible(
+              right.before(key, row, left, direction == Direction.NEAREST || !strict),
+              false,
+              without);
     }
-    if (direction == FORWARD || (direction == NEAREST && !isSame(row, found))) {
+    if (direction == Direction.FORWARD || (direction == Direction.NEAREST && !isSame(row, found))) {
       byte[] later = laterMatch(key, row, without);
       if (found == null || (later != null && !isEarlierNearer(row, found, later))) found = later;
     }
@@ -261,7 +265,7 @@ public class AsOf extends Operator {
 
   /** The first time after a row, and of the rows at that time the greatest. */
   private byte[] laterMatch(Key key, byte[] row, byte[] without) {
-    Tree.Rows rows = right.after(key, row, left, direction == FORWARD && !strict);
+    Tree.Rows rows = right.after(key, row, left, direction == Direction.FORWARD && !strict);
     byte[] first = visible(rows, true, without);
     if (first == null || !rows.next()) return first;
     if (right.compareTimes(right.row(first), right, right.twin(rows.row())) != 0) return first;
@@ -287,9 +291,9 @@ public class AsOf extends Operator {
   private boolean isEarlierNearer(byte[] row, byte[] earlier, byte[] later) {
     UnsafeRow own = left.row(row);
     int after = left.compareTimes(own, right, right.row(later));
-    if (direction == BACKWARD) return strict ? after <= 0 : after < 0;
+    if (direction == Direction.BACKWARD) return strict ? after <= 0 : after < 0;
     int before = left.compareTimes(own, right, right.row(earlier));
-    if (direction == FORWARD) return strict ? before < 0 : before <= 0;
+    if (direction == Direction.FORWARD) return strict ? before < 0 : before <= 0;
     if (before <= 0) return true;
     if (after >= 0) return false;
     long time = left.longAt(own), last = right.longAt(right.row(earlier));
@@ -298,6 +302,13 @@ public class AsOf extends Operator {
 
   private boolean isWithin(byte[] row, byte[] match) {
     return test == null || test.eval(joined.apply(left.row(row), right.row(match)));
+  }
+
+  /** Where the match is: before the row, after it, or on the side where it is nearer. */
+  enum Direction {
+    BACKWARD,
+    FORWARD,
+    NEAREST
   }
 
   /** A row of the left side whose match may have changed. */
@@ -319,7 +330,7 @@ public class AsOf extends Operator {
 
     final int port;
     final int place;
-    final Seq columns;
+    final Seq<Attribute> columns;
     transient int width;
     transient int slot;
     transient Tree rows;
@@ -332,7 +343,7 @@ public class AsOf extends Operator {
      * @param place that of the time among its columns.
      * @param columns their attributes.
      */
-    public Side(int port, int place, Seq columns) {
+    public Side(int port, int place, Seq<Attribute> columns) {
       this.port = port;
       this.place = place;
       this.columns = columns;
@@ -371,17 +382,15 @@ public class AsOf extends Operator {
       return order.compareTimes(own, place, other, of.place);
     }
 
-    /** Let go of the rows of a key before a place. */
+    /** Remove the rows of a key before a place. */
     void remove(Key key, Tree.Rows before) {
-      ArrayList all = new ArrayList();
-      ArrayList weights = new ArrayList();
+      List<byte[]> all = new ArrayList<>();
+      List<Long> weights = new ArrayList<>();
       while (before.previous()) {
         all.add(before.row());
-        weights.add(Long.valueOf(before.weight()));
+        weights.add(before.weight());
       }
-      for (int i = 0; i < all.size(); i++) {
-        rows.add(key, (byte[]) all.get(i), -((Long) weights.get(i)).longValue());
-      }
+      for (int i = 0; i < all.size(); i++) rows.add(key, all.get(i), -weights.get(i));
     }
 
     /** The rows from after the time of a row of some side on; or from that time on. */

@@ -171,7 +171,7 @@ public final class Dataflow extends StatefulProcessor implements LiveReader.Foll
   private void begin() {
     reader = LiveReader.ofThisThread();
     if (reader == null) throw ChangeWriter.apart();
-    reader.tell(this);
+    reader.setFollower(this);
     state.begin();
   }
 

@@ -4,31 +4,33 @@ import java.io.Serializable;
 import java.nio.ByteBuffer;
 import java.util.ArrayDeque;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import scala.collection.immutable.Seq;
 
 /**
- * When rows are let go: once the watermark has passed the moment that an expression gives for a
- * row, no row that it could meet will come. The rows are noted by that moment.
+ * When rows expire: once the watermark has passed the moment that an expression gives for a row, no
+ * row that it could meet will come. The state has the rows in the order of that moment.
  */
 public class Expiry implements Serializable {
   private static final long serialVersionUID = 1L;
 
-  private final Seq moment;
-  private final Seq input;
+  private final Seq<Expression> moment;
+  private final Seq<Attribute> input;
   private final long shift;
   private transient UnsafeProjection momentOf;
   private transient Tree moments;
   private transient Dataflow dataflow;
-  private transient ArrayDeque due;
+  private transient ArrayDeque<Expired> due;
 
   /**
    * @param moment one expression of a timestamp.
    * @param input the columns of the rows.
    * @param shift how many microseconds are added to it.
    */
-  public Expiry(Seq moment, Seq input, long shift) {
+  public Expiry(Seq<Expression> moment, Seq<Attribute> input, long shift) {
     this.moment = moment;
     this.input = input;
     this.shift = shift;
@@ -36,7 +38,7 @@ public class Expiry implements Serializable {
 
   void open(Dataflow dataflow) {
     this.dataflow = dataflow;
-    due = new ArrayDeque();
+    due = new ArrayDeque<>();
     moments = new Tree(dataflow.state(), dataflow.newSlot(), null);
     momentOf = UnsafeProjection.create(moment, input);
   }
@@ -63,12 +65,10 @@ public class Expiry implements Serializable {
     return found.isNullAt(0) ? Long.MIN_VALUE : found.getLong(0) + shift;
   }
 
-  /**
-   * The first row whose moment a watermark has passed, which is noted no more; null: there is none.
-   */
+  /** Take the first row whose moment a watermark has passed; null if there is none. */
   Expired next(long watermark) {
     dataflow.state().makeRoom();
-    if (!due.isEmpty()) return (Expired) due.poll();
+    if (!due.isEmpty()) return due.poll();
     Tree.Rows each = moments.first(Key.NOTHING);
     if (!each.next()) return null;
     ByteBuffer entry = ByteBuffer.wrap(each.row());
@@ -87,7 +87,7 @@ public class Expiry implements Serializable {
     return !due.isEmpty();
   }
 
-  /** A row that is let go. */
+  /** A row that has expired. */
   static final class Expired {
     final Key key;
     final byte[] row;

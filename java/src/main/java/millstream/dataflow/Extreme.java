@@ -1,6 +1,7 @@
 package millstream.dataflow;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -9,6 +10,11 @@ import org.apache.spark.sql.catalyst.expressions.RowOrdering;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.catalyst.util.TypeUtils;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DateType;
+import org.apache.spark.sql.types.IntegerType;
+import org.apache.spark.sql.types.LongType;
+import org.apache.spark.sql.types.TimestampNTZType;
+import org.apache.spark.sql.types.TimestampType;
 import scala.math.Ordering;
 
 /**
@@ -21,7 +27,7 @@ public class Extreme extends Aggregate {
 
   private final boolean greatest;
   private final boolean growsOnly;
-  private transient Comparator order;
+  private transient ByValue order;
 
   /**
    * @param types that of the value; of MIN_BY and MAX_BY, then that of what it is ordered by.
@@ -46,7 +52,7 @@ public class Extreme extends Aggregate {
     return !row.isNullAt(at + types.length - 1);
   }
 
-  Comparator order() {
+  ByValue order() {
     if (order == null) order = new ByValue(types);
     return order;
   }
@@ -59,7 +65,7 @@ public class Extreme extends Aggregate {
     if (weight < 0L) throw new IllegalStateException("a row goes from an input that only grows");
     Object[] best = (Object[]) part;
     InternalRow known = (InternalRow) best[0];
-    int compared = known == null ? 0 : ((ByValue) order()).compare(row, at, known, 0);
+    int compared = known == null ? 0 : order().compare(row, at, known, 0);
     boolean isBetter = known == null || (greatest ? compared > 0 : compared < 0);
     if (!isBetter) return;
     Object[] values = new Object[types.length];
@@ -106,16 +112,22 @@ public class Extreme extends Aggregate {
    * Compares rows of the inputs: by the last of them, then by the value beside it, if that has an
    * order; those in bytes that are equal, by their bytes.
    */
-  private static final class ByValue implements Comparator {
+  private static final class ByValue implements Comparator<byte[]> {
+    private static final int BY_ORDERING = 0, LONG = 1, INT = 2;
+
     private final DataType[] types;
-    private final Ordering[] orderings;
+    private final int[] kinds;
+    private final Ordering<Object>[] orderings;
     private final UnsafeRow left;
     private final UnsafeRow right;
 
+    @SuppressWarnings("unchecked")
     ByValue(DataType[] types) {
       this.types = types;
+      this.kinds = new int[types.length];
       this.orderings = new Ordering[types.length];
       for (int i = 0; i < types.length; i++) {
+        kinds[i] = kindOf(types[i]);
         if (RowOrdering.isOrderable(types[i])) {
           orderings[i] = TypeUtils.getInterpretedOrdering(types[i]);
         }
@@ -124,27 +136,42 @@ public class Extreme extends Aggregate {
       right = new UnsafeRow(types.length);
     }
 
-    public int compare(Object one, Object other) {
-      byte[] first = (byte[]) one, second = (byte[]) other;
-      left.pointTo(first, first.length);
-      right.pointTo(second, second.length);
+    /** How rows have a value: as a number that is compared as it stands, or as an object. */
+    private static int kindOf(DataType type) {
+      if (type instanceof IntegerType || type instanceof DateType) return INT;
+      boolean isLong =
+          type instanceof LongType
+              || type instanceof TimestampType
+              || type instanceof TimestampNTZType;
+      return isLong ? LONG : BY_ORDERING;
+    }
+
+    @Override
+    public int compare(byte[] one, byte[] other) {
+      left.pointTo(one, one.length);
+      right.pointTo(other, other.length);
       int found = compare(left, 0, right, 0);
-      return found != 0 ? found : java.util.Arrays.compareUnsigned(first, second);
+      return found != 0 ? found : Arrays.compareUnsigned(one, other);
     }
 
     int compare(InternalRow one, int oneAt, InternalRow other, int otherAt) {
       for (int i = types.length - 1; i >= 0; i--) {
         boolean isNull = one.isNullAt(oneAt + i), otherIsNull = other.isNullAt(otherAt + i);
         if (isNull || otherIsNull) {
-          if (isNull != otherIsNull) return isNull ? -1 : 1;
-          continue;
+          if (isNull && otherIsNull) continue;
+          return isNull ? -1 : 1;
         }
-        if (orderings[i] == null) continue;
-        Object mine = one.get(oneAt + i, types[i]), theirs = other.get(otherAt + i, types[i]);
-        int found = orderings[i].compare(mine, theirs);
+        int found = compareValues(i, one, oneAt + i, other, otherAt + i);
         if (found != 0) return found;
       }
       return 0;
+    }
+
+    private int compareValues(int i, InternalRow one, int oneAt, InternalRow other, int otherAt) {
+      if (kinds[i] == LONG) return Long.compare(one.getLong(oneAt), other.getLong(otherAt));
+      if (kinds[i] == INT) return Integer.compare(one.getInt(oneAt), other.getInt(otherAt));
+      if (orderings[i] == null) return 0;
+      return orderings[i].compare(one.get(oneAt, types[i]), other.get(otherAt, types[i]));
     }
   }
 }

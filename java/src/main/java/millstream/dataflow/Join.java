@@ -151,7 +151,7 @@ public class Join extends Operator {
         Sides sides = (Sides) state.get(row.key, slot, 0, Sides.KIND);
         byte[] kept = row.row;
         if (ranges[side] != null) kept = ranges[side].kept(row(side, kept), kept);
-        trees[side].add(sides.roots[side], kept, -row.weight);
+        trees[side].add(sides.root(side), kept, -row.weight);
         if (hasTotals) sides.weights[side] -= row.weight;
       }
     }
@@ -159,7 +159,7 @@ public class Join extends Operator {
 
   private void keep(Sides sides, int side, Change change, UnsafeRow row, long matches) {
     byte[] bytes = ranges[side] == null ? change.row : ranges[side].kept(row, change.row);
-    trees[side].add(sides.roots[side], bytes, change.weight, matches);
+    trees[side].add(sides.root(side), bytes, change.weight, matches);
     if (expiries[side] != null) expiries[side].add(sides.key, change.row, row, change.weight);
   }
 
@@ -263,50 +263,63 @@ public class Join extends Operator {
 
   /** The rows that each side of a key has, and their weight, if it matters. */
   private static final class Sides extends Kept {
-    static final Kept.Kind KIND = new AllSides();
-    final Page[] roots;
+    static final Kept.Kind KIND = Sides::read;
+    private static final int BYTES = 120;
+
+    /** The page with the rows of each side; null for one that never had any. */
+    final Page[] roots = new Page[2];
+
     final long[] weights = new long[2];
 
-    Sides(Page left, Page right) {
-      roots = new Page[] {left, right};
-      left.holder = this;
-      right.holder = this;
+    /** The page for the rows of a side, made if need be. */
+    Page root(int side) {
+      if (roots[side] == null) {
+        roots[side] = new Page();
+        adopt(roots[side]);
+      }
+      return roots[side];
     }
 
+    private void adopt(Page root) {
+      root.holder = this;
+      root.place(key, slot, page);
+    }
+
+    @Override
     void place(Key ofKey, int inSlot, int atPage) {
       super.place(ofKey, inSlot, atPage);
-      roots[LEFT].place(ofKey, inSlot, atPage);
-      roots[RIGHT].place(ofKey, inSlot, atPage);
+      for (Page root : roots) if (root != null) adopt(root);
     }
 
+    @Override
     boolean isEmpty() {
-      return roots[LEFT].isEmpty()
-          && roots[RIGHT].isEmpty()
-          && weights[LEFT] == 0L
-          && weights[RIGHT] == 0L;
+      for (Page root : roots) if (root != null && !root.isEmpty()) return false;
+      return weights[LEFT] == 0L && weights[RIGHT] == 0L;
     }
 
+    @Override
     int size() {
-      return 80 + roots[LEFT].size() + roots[RIGHT].size();
+      int size = BYTES;
+      for (Page root : roots) size += (root == null ? Page.EMPTY : root).size();
+      return size;
     }
 
+    @Override
     void write(Bytes out) {
       for (int side = LEFT; side <= RIGHT; side++) {
         out.putSmall(weights[side]);
-        roots[side].write(out);
+        (roots[side] == null ? Page.EMPTY : roots[side]).write(out);
       }
     }
-  }
 
-  private static final class AllSides implements Kept.Kind {
-    public Kept read(Bytes in) {
-      if (in == null) return new Sides(new Page(), new Page());
-      long weight = in.getSmall();
-      Page left = (Page) Page.KIND.read(in);
-      long other = in.getSmall();
-      Sides found = new Sides(left, (Page) Page.KIND.read(in));
-      found.weights[LEFT] = weight;
-      found.weights[RIGHT] = other;
+    private static Sides read(Bytes in) {
+      Sides found = new Sides();
+      if (in == null) return found;
+      for (int side = LEFT; side <= RIGHT; side++) {
+        found.weights[side] = in.getSmall();
+        Page root = (Page) Page.KIND.read(in);
+        if (!root.isEmpty() || root.next > 1) found.roots[side] = root;
+      }
       return found;
     }
   }

@@ -4,7 +4,6 @@ import java.util.Arrays;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.array.ByteArrayMethods;
-import org.apache.spark.unsafe.hash.Murmur3_x86_32;
 
 /** The bytes of a key, or of a row, with their hash. */
 final class Key {
@@ -31,8 +30,19 @@ final class Key {
     return hashOf(row.getBaseObject(), row.getBaseOffset(), row.getSizeInBytes());
   }
 
+  /** Most bytes are those of rows, which are whole words. */
   private static int hashOf(Object base, long offset, int length) {
-    return Murmur3_x86_32.hashUnsafeBytes(base, offset, length, 42);
+    long hash = length;
+    int words = length & -Long.BYTES;
+    for (int i = 0; i < words; i += Long.BYTES)
+      hash = mixed(hash, Platform.getLong(base, offset + i));
+    for (int i = words; i < length; i++) hash = mixed(hash, Platform.getByte(base, offset + i));
+    return (int) hash;
+  }
+
+  private static long mixed(long hash, long word) {
+    long product = (hash ^ word) * 0x9e3779b97f4a7c15L;
+    return product ^ product >>> 32;
   }
 
   /** Whether a row has these bytes. */

@@ -2,6 +2,7 @@ package millstream.dataflow;
 
 import java.io.Serializable;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 
@@ -14,11 +15,15 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
  */
 public abstract class Operator implements Serializable {
   private static final long serialVersionUID = 1L;
+
+  /** So many changes of a key, at most, are compared with each other, without a table. */
+  private static final int FEW = 8;
+
   private transient Dataflow dataflow;
   private transient State state;
   private transient int slot;
   private transient Kept.Kind kind;
-  private transient ArrayList touched;
+  private transient ArrayList<Kept> touched;
   private transient int pending;
 
   /** Whether it takes the rows of a port. */
@@ -33,7 +38,7 @@ public abstract class Operator implements Serializable {
     state = dataflow.state();
     slot = atSlot;
     kind = ofKind;
-    touched = new ArrayList();
+    touched = new ArrayList<>();
   }
 
   /**
@@ -77,6 +82,13 @@ public abstract class Operator implements Serializable {
     return false;
   }
 
+  /** The newest LSN of some changes. */
+  static long newestLsn(Change changes) {
+    long lsn = 0L;
+    for (Change each = changes; each != null; each = each.next) lsn = Math.max(lsn, each.lsn);
+    return lsn;
+  }
+
   /** Take a row of a key. */
   final void take(UnsafeRow key, int port, UnsafeRow row, long lsn, long weight) {
     take(state.root(key, slot, kind), port, row, lsn, weight);
@@ -114,7 +126,7 @@ public abstract class Operator implements Serializable {
   /** Work on all keys that were touched. */
   final void workAll() {
     for (int i = 0; i < touched.size(); i++) {
-      Kept root = (Kept) touched.get(i);
+      Kept root = touched.get(i);
       Change changes = root.first;
       root.isTouched = false;
       root.first = null;
@@ -134,45 +146,73 @@ public abstract class Operator implements Serializable {
    * what it replaces has gone.
    */
   private static Change netted(Change changes) {
-    boolean any = false;
-    for (Change each = changes; each != null && !any; each = each.next) any = each.weight < 0L;
-    if (!any) return changes;
-    HashMap[] rows = {new HashMap(), null}; // of the first change's port, of the other one
+    int count = 0;
     long newest = 0L;
+    boolean any = false;
     for (Change each = changes; each != null; each = each.next) {
+      count++;
+      any |= each.weight < 0L;
       newest = Math.max(newest, each.lsn);
-      int side = each.port == changes.port ? 0 : 1;
-      if (rows[side] == null) rows[side] = new HashMap();
-      Change known = (Change) rows[side].putIfAbsent(new Key(each.row), each);
-      if (known == null) continue;
-      known.weight += each.weight;
-      each.weight = 0L;
     }
-    Change coming = only(changes, 1, newest);
-    return append(only(changes, -1, newest), coming);
+    if (!any) return changes;
+    if (count <= FEW) {
+      addUpFew(changes);
+    } else {
+      addUpMany(changes);
+    }
+    return ordered(changes, newest);
   }
 
-  /** Copies of the changes whose weight has a sign, at an LSN. */
-  private static Change only(Change changes, int sign, long lsn) {
-    Change first = null, last = null;
-    for (Change each = changes; each != null; each = each.next) {
-      if (Long.signum(each.weight) != sign) continue;
-      Change copy = new Change(each.port, each.row, lsn, each.weight);
-      if (first == null) {
-        first = copy;
-      } else {
-        last.next = copy;
+  /** Give the first of equal rows of a port the weight of all of them, and the others none. */
+  private static void addUpFew(Change changes) {
+    for (Change each = changes.next; each != null; each = each.next) {
+      Change known = changes;
+      while (known != each && !(known.port == each.port && Arrays.equals(known.row, each.row))) {
+        known = known.next;
       }
-      last = copy;
+      if (known != each) move(each, known);
     }
-    return first;
   }
 
-  private static Change append(Change changes, Change more) {
-    if (changes == null) return more;
-    Change last = changes;
-    while (last.next != null) last = last.next;
-    last.next = more;
-    return changes;
+  private static void addUpMany(Change changes) {
+    HashMap<Key, Change> ofOne = new HashMap<>(), ofOther = new HashMap<>();
+    for (Change each = changes; each != null; each = each.next) {
+      HashMap<Key, Change> rows = each.port == changes.port ? ofOne : ofOther;
+      Change known = rows.putIfAbsent(new Key(each.row), each);
+      if (known != null) move(each, known);
+    }
+  }
+
+  private static void move(Change from, Change to) {
+    to.weight += from.weight;
+    from.weight = 0L;
+  }
+
+  /** Those of the changes that go, then those that come, at an LSN. */
+  private static Change ordered(Change changes, long lsn) {
+    Change going = null, lastGoing = null, coming = null, lastComing = null, next;
+    for (Change each = changes; each != null; each = next) {
+      next = each.next;
+      each.next = null;
+      each.lsn = lsn;
+      if (each.weight < 0L) {
+        if (going == null) {
+          going = each;
+        } else {
+          lastGoing.next = each;
+        }
+        lastGoing = each;
+      } else if (each.weight > 0L) {
+        if (coming == null) {
+          coming = each;
+        } else {
+          lastComing.next = each;
+        }
+        lastComing = each;
+      }
+    }
+    if (going == null) return coming;
+    lastGoing.next = coming;
+    return going;
   }
 }

@@ -1,11 +1,17 @@
 package millstream.dataflow;
 
+import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.Comparator;
 import java.util.HashSet;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Set;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
-import org.apache.spark.sql.catalyst.expressions.codegen.LazilyGeneratedOrdering;
 import scala.collection.immutable.Seq;
 
 /**
@@ -23,18 +29,15 @@ import scala.collection.immutable.Seq;
  * <p>Rows that are equal in the order are in the order of their bytes.
  */
 public class Over extends Operator {
-  /** How the rank grows by which rows are the first n. */
-  public static final int BY_ROW = 0, BY_RANK = 1, BY_DENSE_RANK = 2;
-
   private static final long serialVersionUID = 1L;
 
   private final int port;
   private final int width;
   private final Reach reach;
-  private final Seq order;
-  private final Seq input;
-  private final Seq output;
-  private final Seq evaluated;
+  private final Seq<SortOrder> order;
+  private final Seq<Attribute> input;
+  private final Seq<Attribute> output;
+  private final Seq<Attribute> evaluated;
   private final Windows windows;
   private final Pipe pipe;
   private transient Tree rows;
@@ -56,10 +59,10 @@ public class Over extends Operator {
       int port,
       int width,
       Reach reach,
-      Seq order,
-      Seq input,
-      Seq output,
-      Seq evaluated,
+      Seq<SortOrder> order,
+      Seq<Attribute> input,
+      Seq<Attribute> output,
+      Seq<Attribute> evaluated,
       Windows windows,
       Pipe pipe) {
     this.port = port;
@@ -73,51 +76,52 @@ public class Over extends Operator {
     this.pipe = pipe;
   }
 
+  @Override
   void open(Dataflow dataflow) {
-    comparator = new Top.ByOrder(new LazilyGeneratedOrdering(order, input), width);
+    comparator = new Top.ByOrder(order, input);
     int slot = dataflow.newSlot();
     rows = new Tree(dataflow.state(), slot, comparator);
     setRoots(dataflow, slot, Page.KIND);
-    resultOf = UnsafeProjection.create(output, evaluated);
+    resultOf = UnsafeProjection.create(Seqs.widened(output), evaluated);
     windows.open(width);
     pipe.open(dataflow);
   }
 
+  @Override
   boolean takes(int other) {
     return port == other;
   }
 
+  @Override
   void work(Kept root, Change changes) {
     Key key = root.key;
-    long lsn = 0L;
-    for (Change each = changes; each != null; each = each.next) lsn = Math.max(lsn, each.lsn);
     Difference difference = new Difference();
-    ArrayList spans = reach.limit >= 0 ? null : spans(key, changes);
+    List<Span> spans = reach.limit >= 0 ? null : spans(key, changes);
     evaluate(key, spans, -1L, difference);
     for (Change change = changes; change != null; change = change.next) {
       if (change.weight != 0L) rows.add(key, change.row, change.weight);
     }
     evaluate(key, spans, 1L, difference);
-    difference.send(pipe, output.size(), lsn);
+    difference.send(pipe, output.size(), newestLsn(changes));
   }
 
-  private void evaluate(Key key, ArrayList spans, long sign, Difference difference) {
+  private void evaluate(Key key, List<Span> spans, long sign, Difference difference) {
     if (spans == null) {
-      ArrayList first = firstRows(key);
+      List<byte[]> first = firstRows(key);
       count(first, 0, first.size(), sign, difference);
       return;
     }
-    for (int i = 0; i < spans.size(); i++) {
-      Slice slice = slice(key, (Span) spans.get(i));
+    for (Span each : spans) {
+      Slice slice = slice(key, each);
       count(slice.rows, slice.from, slice.to, sign, difference);
     }
   }
 
   /** Evaluate rows, and count the results of those from one place to another. */
-  private void count(ArrayList some, int from, int to, long sign, Difference difference) {
-    scala.collection.Iterator results = windows.evaluate(some);
+  private void count(List<byte[]> some, int from, int to, long sign, Difference difference) {
+    Iterator<InternalRow> results = windows.evaluate(some);
     for (int i = 0; i < some.size(); i++) {
-      InternalRow result = (InternalRow) results.next();
+      InternalRow result = results.next();
       if (i < from || i >= to) continue;
       difference.add(Pipe.bytes(resultOf.apply(result)), sign);
     }
@@ -126,20 +130,20 @@ public class Over extends Operator {
   // ---- which rows a change concerns
 
   /** The rows, from the first on, that are among the first n. */
-  private ArrayList firstRows(Key key) {
-    ArrayList found = new ArrayList();
+  private List<byte[]> firstRows(Key key) {
+    List<byte[]> found = new ArrayList<>();
     byte[] last = null;
     int ranks = 0;
     Tree.Rows each = rows.first(key);
     while (each.next()) {
       boolean isNew = last == null || comparator.compareOrder(last, each.row()) != 0;
       if (isNew) ranks++;
-      int reached = reach.ranks == BY_DENSE_RANK ? ranks - 1 : found.size();
-      boolean counts = isNew || reach.ranks == BY_ROW;
+      int reached = reach.rank == Rank.DENSE_RANK ? ranks - 1 : found.size();
+      boolean counts = isNew || reach.rank == Rank.ROW_NUMBER;
       if (counts && reached >= reach.limit) break;
       last = each.row();
       for (long i = 0L; i < each.weight(); i++) {
-        if (reach.ranks == BY_ROW && found.size() >= reach.limit) break;
+        if (reach.rank == Rank.ROW_NUMBER && found.size() >= reach.limit) break;
         found.add(last);
       }
     }
@@ -147,21 +151,20 @@ public class Over extends Operator {
   }
 
   /** The spans of rows that changes concern, in order, none of which meet. */
-  private ArrayList spans(Key key, Change changes) {
-    HashSet changed = new HashSet();
+  private List<Span> spans(Key key, Change changes) {
+    Set<Key> changed = new HashSet<>();
     for (Change each = changes; each != null; each = each.next) changed.add(new Key(each.row));
-    ArrayList all = new ArrayList();
+    List<Span> all = new ArrayList<>();
     for (Change change = changes; change != null; change = change.next) {
       byte[] row = change.row;
-      byte[] low = reach.after < 0 ? null : away(key, row, (long) reach.after, -1, changed);
-      byte[] high = reach.before < 0 ? null : away(key, row, (long) reach.before, 1, changed);
+      byte[] low = reach.after < 0 ? null : away(key, row, reach.after, -1, changed);
+      byte[] high = reach.before < 0 ? null : away(key, row, reach.before, 1, changed);
       all.add(new Span(low, high));
     }
-    Collections.sort(all, new ByLow());
-    ArrayList merged = new ArrayList();
-    for (int i = 0; i < all.size(); i++) {
-      Span next = (Span) all.get(i);
-      Span last = merged.isEmpty() ? null : (Span) merged.get(merged.size() - 1);
+    all.sort(Comparator.comparing(each -> each.low, Comparator.nullsFirst(comparator)));
+    List<Span> merged = new ArrayList<>();
+    for (Span next : all) {
+      Span last = merged.isEmpty() ? null : merged.get(merged.size() - 1);
       if (last != null && meets(last, next)) {
         boolean longer =
             last.high != null
@@ -178,7 +181,7 @@ public class Over extends Operator {
    * The row so many places from one, beyond all that are equal to it; null: there are not so many.
    * Rows that change do not count: between two rows there may be more or fewer of them afterwards.
    */
-  private byte[] away(Key key, byte[] row, long places, int step, HashSet changed) {
+  private byte[] away(Key key, byte[] row, long places, int step, Set<Key> changed) {
     Tree.Rows each = step > 0 ? rows.from(key, row) : rows.before(key, row);
     long left = places;
     while (step > 0 ? each.next() : each.previous()) {
@@ -195,55 +198,49 @@ public class Over extends Operator {
 
   /** The rows of a span, and as many around them as their frames reach. */
   private Slice slice(Key key, Span span) {
-    Slice slice = new Slice();
+    List<byte[]> found = new ArrayList<>();
     if (span.low != null) {
-      ArrayList earlier = new ArrayList();
       Tree.Rows each = rows.before(key, span.low);
-      while ((reach.before < 0 || earlier.size() < reach.before) && each.previous()) {
-        for (long i = 0L; i < each.weight(); i++) earlier.add(each.row());
+      while ((reach.before < 0 || found.size() < reach.before) && each.previous()) {
+        for (long i = 0L; i < each.weight(); i++) found.add(each.row());
       }
-      Collections.reverse(earlier);
-      slice.rows = earlier;
-      slice.from = earlier.size();
+      Collections.reverse(found);
     }
+    int from = found.size(), to = -1, later = 0;
     Tree.Rows each = span.low == null ? rows.first(key) : rows.from(key, span.low);
-    int later = 0;
-    slice.to = -1;
     while (each.next()) {
-      boolean inside = span.high == null || comparator.compare(each.row(), span.high) <= 0;
-      if (!inside) {
-        if (slice.to < 0) slice.to = slice.rows.size();
+      boolean isInside = span.high == null || comparator.compare(each.row(), span.high) <= 0;
+      if (!isInside) {
+        if (to < 0) to = found.size();
         if (reach.after >= 0 && later >= reach.after) break;
         later += (int) each.weight();
       }
-      for (long i = 0L; i < each.weight(); i++) slice.rows.add(each.row());
+      for (long i = 0L; i < each.weight(); i++) found.add(each.row());
     }
-    if (slice.to < 0) slice.to = slice.rows.size();
-    return slice;
+    return new Slice(found, from, to < 0 ? found.size() : to);
   }
 
-  /** How far a change is seen. */
-  public static final class Reach implements java.io.Serializable {
-    private static final long serialVersionUID = 1L;
-    final int before;
-    final int after;
-    final boolean peers;
-    final int limit;
-    final int ranks;
+  /** The function that numbers rows, if only the first of them are needed. */
+  enum Rank {
+    ROW_NUMBER,
+    RANK,
+    DENSE_RANK
+  }
 
-    /**
-     * @param before how many rows before it a row's frames reach; -1: to the first.
-     * @param after how many after it; -1: to the last.
-     * @param peers whether they reach to the rows that are equal in the order.
-     * @param limit of how many rows, at most, the result is needed; -1: of all.
-     * @param ranks by which rank these are counted.
-     */
-    public Reach(int before, int after, boolean peers, int limit, int ranks) {
-      this.before = before;
-      this.after = after;
-      this.peers = peers;
-      this.limit = limit;
-      this.ranks = ranks;
+  /**
+   * How far a change is seen.
+   *
+   * @param before how many rows before it a row's frames reach; -1: to the first.
+   * @param after how many after it; -1: to the last.
+   * @param peers whether they reach to the rows that are equal in the order.
+   * @param limit of how many rows, at most, the result is needed; -1: of all.
+   * @param rank by which function these are counted.
+   */
+  public record Reach(int before, int after, boolean peers, int limit, Rank rank)
+      implements Serializable {
+    /** As above, with the rank by its place in {@link Rank}. */
+    public Reach(int before, int after, boolean peers, int limit, int rank) {
+      this(before, after, peers, limit, Rank.values()[rank]);
     }
   }
 
@@ -258,18 +255,6 @@ public class Over extends Operator {
     }
   }
 
-  /** Rows to evaluate, and those among them of which the results count. */
-  private static final class Slice {
-    ArrayList rows = new ArrayList();
-    int from;
-    int to;
-  }
-
-  private final class ByLow implements java.util.Comparator {
-    public int compare(Object one, Object other) {
-      byte[] first = ((Span) one).low, second = ((Span) other).low;
-      if (first == null || second == null) return first == second ? 0 : first == null ? -1 : 1;
-      return comparator.compare(first, second);
-    }
-  }
+  /** Rows to evaluate, and the places of those whose results count. */
+  private record Slice(List<byte[]> rows, int from, int to) {}
 }

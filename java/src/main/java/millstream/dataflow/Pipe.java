@@ -38,6 +38,7 @@ public class Pipe implements Serializable {
   private final Seq row;
   private final Seq input;
   private final int nulls;
+  private Pipe next;
   private transient Operator target;
   private transient UnsafeProjection keyOf;
   private transient UnsafeProjection rowOf;
@@ -59,12 +60,19 @@ public class Pipe implements Serializable {
     this.nulls = nulls;
   }
 
+  /** Have what goes through this pipe go through another one, too. */
+  public void add(Pipe other) {
+    other.next = next;
+    next = other;
+  }
+
   /** Get ready, in the task. */
   void open(Dataflow dataflow) {
     target = dataflow.at(port);
     for (int i = 0; i < steps.length; i++) steps[i].open();
     if (key.size() > 0) keyOf = UnsafeProjection.create(key, input);
     rowOf = UnsafeProjection.create(row, input);
+    if (next != null) next.open(dataflow);
   }
 
   /** Send a row. */
@@ -75,6 +83,7 @@ public class Pipe implements Serializable {
     } catch (RuntimeException e) {
       throw FailedRow.of(e, "millstream: at LSN " + lsn + ": ");
     }
+    if (next != null) next.send(in, lsn, weight);
   }
 
   /** A row has no value: the database reads the row's LSN and Spark's error in the text. */

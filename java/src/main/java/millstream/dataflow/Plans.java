@@ -2,7 +2,10 @@ package millstream.dataflow;
 
 import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Deque;
 import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
 import java.util.TreeSet;
 import org.apache.spark.QueryContext;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -26,8 +29,10 @@ import org.apache.spark.sql.types.BinaryType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StringType;
 import scala.collection.Iterator;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
 
-/** What is asked of a plan, in one call each. */
+/** Questions that Python asks about a plan, each in one call. */
 public final class Plans {
   private Plans() {}
 
@@ -38,92 +43,75 @@ public final class Plans {
 
   /** The names of the classes of all expressions in a plan and its subqueries, spaces between. */
   public static String expressions(LogicalPlan plan) {
-    TreeSet names = new TreeSet();
-    ArrayList plans = all(plan);
-    for (int i = 0; i < plans.size(); i++) {
-      Iterator each = ((LogicalPlan) plans.get(i)).expressions().iterator();
-      while (each.hasNext()) add((Expression) each.next(), names);
-    }
+    Set<String> names = new TreeSet<>();
+    for (LogicalPlan each : all(plan)) addAll(each.expressions(), names);
     return String.join(" ", names);
   }
 
-  private static void add(Expression expression, TreeSet names) {
-    if (expression instanceof WindowExpression) {
-      addWindow((WindowExpression) expression, names);
+  private static void addAll(Seq<Expression> expressions, Set<String> names) {
+    for (Expression each : asJava(expressions)) add(each, names);
+  }
+
+  private static void add(Expression expression, Set<String> names) {
+    if (expression instanceof WindowExpression window) {
+      addWindow(window, names);
       return;
     }
-    if (!hasOrder(expression)) names.add(expression.getClass().getSimpleName());
-    boolean sorts = expression instanceof SortArray;
-    Iterator each = expression.children().iterator();
-    while (each.hasNext()) {
-      Expression child = (Expression) each.next();
-      if (sorts && child instanceof AggregateExpression && isCollect((AggregateExpression) child)) {
-        addAll(((AggregateExpression) child).aggregateFunction().children(), names);
-        addAll(((AggregateExpression) child).filter().toList(), names);
+    if (!hasOrder(expression)) names.add(kind(expression));
+    for (Expression child : asJava(expression.children())) {
+      if (expression instanceof SortArray
+          && child instanceof AggregateExpression aggregate
+          && isCollect(aggregate.aggregateFunction())) {
+        addAll(aggregate.aggregateFunction().children(), names);
+        addAll(aggregate.filter().toList(), names);
       } else {
         add(child, names);
       }
     }
   }
 
-  private static void addAll(scala.collection.immutable.Seq expressions, TreeSet names) {
-    Iterator each = expressions.iterator();
-    while (each.hasNext()) add((Expression) each.next(), names);
-  }
-
   /** Whether it is a list of values, which has one order once it is sorted. */
-  private static boolean isCollect(AggregateExpression expression) {
-    Expression function = expression.aggregateFunction();
+  private static boolean isCollect(Expression function) {
     return function instanceof CollectList || function instanceof CollectSet;
   }
 
   /** Whether an aggregate that goes by the order of its input says which one. */
   private static boolean hasOrder(Expression function) {
-    if (function instanceof ListAgg) return ((ListAgg) function).orderingFilled();
-    return function instanceof Mode && ((Mode) function).reverseOpt().isDefined();
+    if (function instanceof ListAgg list) return list.orderingFilled();
+    return function instanceof Mode mode && mode.reverseOpt().isDefined();
   }
 
   /** Of a function over rows in an order the result has one order of its input. */
-  private static void addWindow(WindowExpression window, TreeSet names) {
+  private static void addWindow(WindowExpression window, Set<String> names) {
     Expression function = window.windowFunction();
-    if (function instanceof AggregateExpression) {
-      function = ((AggregateExpression) function).aggregateFunction();
-    }
+    if (function instanceof AggregateExpression aggregate) function = aggregate.aggregateFunction();
     boolean ordered = hasOrder(function) || !window.windowSpec().orderSpec().isEmpty();
-    if (!ordered) names.add(function.getClass().getSimpleName());
-    Iterator inputs = function.children().iterator();
-    while (inputs.hasNext()) add((Expression) inputs.next(), names);
-    Iterator each = window.windowSpec().children().iterator();
-    while (each.hasNext()) add((Expression) each.next(), names);
+    if (!ordered) names.add(kind(function));
+    addAll(function.children(), names);
+    addAll(window.windowSpec().children(), names);
   }
 
   /**
-   * The casts of text to another type that Spark has inserted in a plan, and that may fail: a text
-   * line for each, with the type, a tab, and the first column in the text, if there is one.
+   * The casts of text to another type that Spark has inserted in a plan, and that may fail: for
+   * each a line with the type, a tab, and the first column in the text, if there is one.
    */
   public static String implicitCasts(LogicalPlan plan) {
-    TreeSet found = new TreeSet();
-    ArrayList plans = all(plan);
-    for (int i = 0; i < plans.size(); i++) {
-      Iterator each = ((LogicalPlan) plans.get(i)).expressions().iterator();
-      while (each.hasNext()) addCasts((Expression) each.next(), found);
+    Set<String> found = new TreeSet<>();
+    for (LogicalPlan each : all(plan)) {
+      for (Expression expression : asJava(each.expressions())) addCasts(expression, found);
     }
     return String.join("\n", found);
   }
 
-  private static void addCasts(Expression expression, TreeSet found) {
-    if (expression instanceof Cast && isImplicit((Cast) expression)) {
-      Expression text = ((Cast) expression).child();
-      Iterator columns = text.references().iterator();
-      String column = columns.hasNext() ? ((Attribute) columns.next()).name() : "";
-      found.add(expression.dataType().sql() + "\t" + column);
+  private static void addCasts(Expression expression, Set<String> found) {
+    if (expression instanceof Cast cast && isImplicit(cast)) {
+      Iterator<Attribute> columns = cast.child().references().iterator();
+      found.add(cast.dataType().sql() + "\t" + (columns.hasNext() ? columns.next().name() : ""));
     }
-    Iterator each = expression.children().iterator();
-    while (each.hasNext()) {
-      Expression child = (Expression) each.next();
+    for (Expression child : asJava(expression.children())) {
       // TO_DATE(text) is a cast, which its author has written.
-      boolean written = expression instanceof RuntimeReplaceable && child instanceof Cast;
-      addCasts(written ? ((Cast) child).child() : child, found);
+      boolean isWritten = expression instanceof RuntimeReplaceable;
+      addCasts(isWritten && child instanceof Cast cast ? cast.child() : child, found);
     }
   }
 
@@ -156,41 +144,31 @@ public final class Plans {
 
   /** Which columns of each RDD of a plan are used: in a line for each its id and their places. */
   public static String used(LogicalPlan plan) {
-    HashSet ids = new HashSet();
-    addAll(plan.output().iterator(), ids);
-    ArrayList plans = all(plan);
-    for (int i = 0; i < plans.size(); i++) {
-      LogicalPlan each = (LogicalPlan) plans.get(i);
-      addAll(each.references().iterator(), ids);
+    Set<Long> ids = new HashSet<>();
+    addIds(plan.output().iterator(), ids);
+    List<LogicalPlan> plans = all(plan);
+    for (LogicalPlan each : plans) {
+      addIds(each.references().iterator(), ids);
       boolean byPlace = each instanceof Union; // which refers to no column by its name
-      Iterator children = each.children().iterator();
-      while (byPlace && children.hasNext()) {
-        addAll(((LogicalPlan) children.next()).output().iterator(), ids);
-      }
-      Iterator subqueries = each.subqueries().iterator();
-      while (subqueries.hasNext()) {
-        addAll(((LogicalPlan) subqueries.next()).output().iterator(), ids);
+      if (byPlace) asJava(each.children()).forEach(one -> addIds(one.output().iterator(), ids));
+      for (LogicalPlan one : Plans.<LogicalPlan>asJava(each.subqueries())) {
+        addIds(one.output().iterator(), ids);
       }
     }
     StringBuilder found = new StringBuilder();
-    for (int i = 0; i < plans.size(); i++) {
-      if (!(plans.get(i) instanceof LogicalRDD)) continue;
-      LogicalRDD leaf = (LogicalRDD) plans.get(i);
+    for (LogicalPlan each : plans) {
+      if (!(each instanceof LogicalRDD leaf)) continue;
       found.append(leaf.rdd().id());
-      for (int j = 0; j < leaf.output().size(); j++) {
-        if (ids.contains(idOf(leaf.output().apply(j)))) found.append(' ').append(j);
+      for (int i = 0; i < leaf.output().size(); i++) {
+        if (ids.contains(leaf.output().apply(i).exprId().id())) found.append(' ').append(i);
       }
       found.append('\n');
     }
     return found.toString();
   }
 
-  private static void addAll(Iterator attributes, HashSet ids) {
-    while (attributes.hasNext()) ids.add(idOf(attributes.next()));
-  }
-
-  private static Long idOf(Object attribute) {
-    return Long.valueOf(((Attribute) attribute).exprId().id());
+  private static void addIds(Iterator<Attribute> attributes, Set<Long> ids) {
+    while (attributes.hasNext()) ids.add(attributes.next().exprId().id());
   }
 
   /** A key in the form that equal keys have in common: as to -0.0 and the kinds of NaN. */
@@ -199,18 +177,19 @@ public final class Plans {
   }
 
   /** A plan and all plans in it, those of subqueries included. */
-  private static ArrayList all(LogicalPlan plan) {
-    ArrayList found = new ArrayList();
-    ArrayDeque left = new ArrayDeque();
-    left.add(plan);
+  private static List<LogicalPlan> all(LogicalPlan plan) {
+    List<LogicalPlan> found = new ArrayList<>();
+    Deque<LogicalPlan> left = new ArrayDeque<>(List.of(plan));
     while (!left.isEmpty()) {
-      LogicalPlan next = (LogicalPlan) left.poll();
+      LogicalPlan next = left.poll();
       found.add(next);
-      Iterator children = next.children().iterator();
-      while (children.hasNext()) left.add(children.next());
-      Iterator subqueries = next.subqueries().iterator();
-      while (subqueries.hasNext()) left.add(subqueries.next());
+      left.addAll(asJava(next.children()));
+      left.addAll(Plans.<LogicalPlan>asJava(next.subqueries()));
     }
     return found;
+  }
+
+  private static <T> List<T> asJava(Seq<T> items) {
+    return CollectionConverters.asJava(items);
   }
 }

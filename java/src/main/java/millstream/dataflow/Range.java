@@ -3,6 +3,7 @@ package millstream.dataflow;
 import java.io.Serializable;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -22,17 +23,15 @@ public class Range implements Serializable {
 
   private static final long serialVersionUID = 1L;
 
-  private final Seq value;
-  private final Seq input;
-  private final Seq bounds;
-  private final Seq other;
+  private final Seq<Expression> value;
+  private final Seq<Attribute> input;
+  private final Seq<Expression> bounds;
+  private final Seq<Attribute> other;
   private final DataType type;
-  private final ArrayList uppers = new ArrayList();
-  private final ArrayList shifts = new ArrayList();
+  private final ArrayList<Bound> added = new ArrayList<>();
   private transient boolean isDouble;
   private transient int size;
-  private transient boolean[] isUpper;
-  private transient long[] shiftOf;
+  private transient Bound[] boundOf;
   private transient UnsafeProjection valueOf;
   private transient UnsafeProjection boundsOf;
 
@@ -47,12 +46,13 @@ public class Range implements Serializable {
    * @param bounds expressions of the same type, over the other side, see {@link #addBound}.
    * @param other the columns of the other side.
    */
-  public Range(Seq value, Seq input, Seq bounds, Seq other) {
+  public Range(
+      Seq<Expression> value, Seq<Attribute> input, Seq<Expression> bounds, Seq<Attribute> other) {
     this.value = value;
     this.input = input;
     this.bounds = bounds;
     this.other = other;
-    this.type = ((Expression) value.apply(0)).dataType();
+    this.type = value.apply(0).dataType();
   }
 
   /**
@@ -62,19 +62,13 @@ public class Range implements Serializable {
    * @param shift how much is added to it, of times.
    */
   public void addBound(boolean upper, long shift) {
-    uppers.add(Boolean.valueOf(upper));
-    shifts.add(Long.valueOf(shift));
+    added.add(new Bound(upper, shift));
   }
 
   void open() {
     isDouble = type.typeName().equals("double");
     size = type.defaultSize();
-    isUpper = new boolean[uppers.size()];
-    shiftOf = new long[uppers.size()];
-    for (int i = 0; i < isUpper.length; i++) {
-      isUpper[i] = ((Boolean) uppers.get(i)).booleanValue();
-      shiftOf[i] = ((Long) shifts.get(i)).longValue();
-    }
+    boundOf = added.toArray(Bound[]::new);
     valueOf = UnsafeProjection.create(value, input);
     boundsOf = UnsafeProjection.create(bounds, other);
   }
@@ -91,10 +85,10 @@ public class Range implements Serializable {
     UnsafeRow found = boundsOf.apply(row);
     low = Long.MIN_VALUE;
     high = Long.MAX_VALUE;
-    for (int i = 0; i < isUpper.length; i++) {
+    for (int i = 0; i < boundOf.length; i++) {
       if (found.isNullAt(i)) return false;
-      long at = sum(number(found, i), shiftOf[i]);
-      if (isUpper[i]) {
+      long at = sum(number(found, i), boundOf[i].shift);
+      if (boundOf[i].isUpper) {
         high = Math.min(high, at);
       } else {
         low = Math.max(low, at);
@@ -122,9 +116,12 @@ public class Range implements Serializable {
 
   private long number(UnsafeRow row, int at) {
     if (isDouble) return ordered(row.getDouble(at));
-    if (size == 1) return (long) row.getByte(at);
-    if (size == 2) return (long) row.getShort(at);
-    return size == 4 ? (long) row.getInt(at) : row.getLong(at);
+    return switch (size) {
+      case 1 -> row.getByte(at);
+      case 2 -> row.getShort(at);
+      case 4 -> row.getInt(at);
+      default -> row.getLong(at);
+    };
   }
 
   /** A number that is in the order of DOUBLEs: 0 and -0 are the same, NaN comes last. */
@@ -138,4 +135,7 @@ public class Range implements Serializable {
     if (((one ^ sum) & (other ^ sum)) >= 0L) return sum;
     return other < 0L ? Long.MIN_VALUE : Long.MAX_VALUE;
   }
+
+  /** How a bound limits values: from above, or from below; and what is added to it. */
+  private record Bound(boolean isUpper, long shift) implements Serializable {}
 }

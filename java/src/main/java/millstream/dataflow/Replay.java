@@ -3,6 +3,7 @@ package millstream.dataflow;
 import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.MutableProjection;
@@ -14,14 +15,14 @@ import scala.collection.immutable.Seq;
 import scala.runtime.AbstractFunction2;
 
 /**
- * Any other aggregate of Spark's: it is run again over the values that the group has. What is not
- * changed by the order of its input is exact.
+ * Any other aggregate of Spark's: it runs again over the values of the group. An aggregate that
+ * does not depend on the order of its input is exact.
  */
 public class Replay extends Aggregate {
   private static final long serialVersionUID = 1L;
 
   private final Expression function;
-  private final Seq inputs;
+  private final Seq<Attribute> inputs;
   private final DataType result;
   private transient AggregateProcessor processor;
 
@@ -32,11 +33,11 @@ public class Replay extends Aggregate {
    */
   public Replay(
       int at,
-      List types,
+      List<DataType> types,
       boolean filtered,
       boolean distinct,
       Expression function,
-      Seq inputs,
+      Seq<Attribute> inputs,
       DataType result) {
     super(at, types, filtered, distinct);
     this.function = function;
@@ -44,21 +45,20 @@ public class Replay extends Aggregate {
     this.result = result;
   }
 
+  @Override
   boolean keepsValues() {
     return true;
   }
 
+  @Override
   boolean takesNulls() {
     return true;
   }
 
+  @Override
   void addBuffers(Key key, Object part, ArrayList out, long rows) {
-    if (processor == null) {
-      Option[] filters = {Option.empty()};
-      Expression[] functions = {function};
-      processor = AggregateProcessor.apply(functions, 0, inputs, new NewProjection(), filters);
-    }
-    processor.initialize((int) Math.min(rows, (long) Integer.MAX_VALUE));
+    if (processor == null) processor = newProcessor();
+    processor.initialize((int) Math.min(rows, Integer.MAX_VALUE));
     UnsafeRow value = new UnsafeRow(types.length);
     Tree.Rows each = values.first(key);
     while (each.next()) {
@@ -71,12 +71,22 @@ public class Replay extends Aggregate {
     out.add(row.isNullAt(0) ? null : row.get(0, result));
   }
 
+  @SuppressWarnings("unchecked") // Java has no arrays of a generic type
+  private AggregateProcessor newProcessor() {
+    Option<Expression>[] filters = new Option[] {Option.empty()};
+    Expression[] functions = {function};
+    return AggregateProcessor.apply(functions, 0, inputs, new NewProjection(), filters);
+  }
+
   /** As Spark's window operator makes its projections. */
-  public static class NewProjection extends AbstractFunction2 implements Serializable {
+  private static final class NewProjection
+      extends AbstractFunction2<Seq<Expression>, Seq<Attribute>, MutableProjection>
+      implements Serializable {
     private static final long serialVersionUID = 1L;
 
-    public Object apply(Object expressions, Object input) {
-      return MutableProjection.create((Seq) expressions, (Seq) input);
+    @Override
+    public MutableProjection apply(Seq<Expression> expressions, Seq<Attribute> input) {
+      return MutableProjection.create(expressions, input);
     }
   }
 }

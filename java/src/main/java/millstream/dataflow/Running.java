@@ -2,9 +2,10 @@ package millstream.dataflow;
 
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Collections;
 import java.util.Comparator;
-import org.apache.spark.sql.catalyst.expressions.codegen.LazilyGeneratedOrdering;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import scala.collection.immutable.Seq;
 
 /**
@@ -13,21 +14,21 @@ import scala.collection.immutable.Seq;
  * were.
  *
  * <p>State of a partition: its rows in order, and for each page of them the totals before its first
- * row, so that the rows before need not be read. From there on the rows as they were and as they
- * are are gone over at the same time, each with its own totals.
+ * row, so that the rows before need not be read. From there on a walk goes over the rows as they
+ * were and as they are at the same time, each with their own totals.
  */
 public class Running extends Operator {
   private static final long serialVersionUID = 1L;
 
   private final int port;
   private final int width;
-  private final Seq order;
-  private final Seq input;
+  private final Seq<SortOrder> order;
+  private final Seq<Attribute> input;
   private final RunningTotals totals;
   private final Pipe pipe;
   private transient State state;
   private transient Tree rows;
-  private transient int marks;
+  private transient int totalsSlot;
   private transient Top.ByOrder comparator;
 
   /**
@@ -38,7 +39,13 @@ public class Running extends Operator {
    * @param totals the functions.
    * @param pipe where the result goes.
    */
-  public Running(int port, int width, Seq order, Seq input, RunningTotals totals, Pipe pipe) {
+  public Running(
+      int port,
+      int width,
+      Seq<SortOrder> order,
+      Seq<Attribute> input,
+      RunningTotals totals,
+      Pipe pipe) {
     this.port = port;
     this.width = width;
     this.order = order;
@@ -47,49 +54,47 @@ public class Running extends Operator {
     this.pipe = pipe;
   }
 
+  @Override
   void open(Dataflow dataflow) {
-    comparator = new Top.ByOrder(new LazilyGeneratedOrdering(order, input), width);
+    comparator = new Top.ByOrder(order, input);
     state = dataflow.state();
     int slot = dataflow.newSlot();
     rows = new Tree(state, slot, comparator);
-    marks = dataflow.newSlot();
+    totalsSlot = dataflow.newSlot();
     setRoots(dataflow, slot, Page.KIND);
     totals.open(width);
     pipe.open(dataflow);
   }
 
+  @Override
   boolean takes(int other) {
     return port == other;
   }
 
+  @Override
   void work(Kept root, Change changes) {
-    ArrayList sorted = sorted(changes);
+    List<Delta> sorted = sorted(changes);
     if (sorted.isEmpty()) return;
-    long lsn = 0L;
-    for (Change each = changes; each != null; each = each.next) lsn = Math.max(lsn, each.lsn);
     Key key = root.key;
-    Walk walk = new Walk(key, start(key, ((Delta) sorted.get(0)).row));
-    for (int i = 0; i < sorted.size(); i++) {
-      Delta delta = (Delta) sorted.get(i);
-      delta.before = rows.add(key, delta.row, delta.weight);
-    }
+    Walk walk = new Walk(key, start(key, sorted.get(0).row));
+    for (Delta each : sorted) each.before = rows.add(key, each.row, each.weight);
     walk.run(sorted);
-    walk.difference.send(pipe, totals.resultWidth(), lsn);
+    walk.difference.send(pipe, totals.resultWidth(), newestLsn(changes));
     forget((Page) root);
   }
 
   /** The changes in the order of their rows, those of the same row as one. */
-  private ArrayList sorted(Change changes) {
-    ArrayList all = new ArrayList();
+  private List<Delta> sorted(Change changes) {
+    List<Delta> all = new ArrayList<>();
     for (Change each = changes; each != null; each = each.next) {
       all.add(new Delta(each.row, each.weight));
     }
-    Collections.sort(all, new ByRow());
-    ArrayList sorted = new ArrayList(all.size());
+    if (all.size() > 1) all.sort(Comparator.comparing(each -> each.row, comparator));
+    List<Delta> sorted = new ArrayList<>(all.size());
     for (int i = 0; i < all.size(); ) {
-      Delta one = (Delta) all.get(i);
-      for (i++; i < all.size() && comparator.compare(((Delta) all.get(i)).row, one.row) == 0; i++) {
-        one.weight += ((Delta) all.get(i)).weight;
+      Delta one = all.get(i);
+      for (i++; i < all.size() && comparator.compare(all.get(i).row, one.row) == 0; i++) {
+        one.weight += all.get(i).weight;
       }
       if (one.weight != 0L) sorted.add(one);
     }
@@ -107,25 +112,29 @@ public class Running extends Operator {
     return first;
   }
 
-  /** Of a partition without rows, let go of all marks: pages to come have the same numbers. */
+  /** Drop the totals of a partition without rows: new pages will have the same numbers. */
   private void forget(Page root) {
     if (root.count > 0) return;
-    for (int i = 1; i < root.next; i++) setMark(root.key, i, null);
+    for (int i = 1; i < root.next; i++) setTotals(root.key, i, null);
     root.next = 1;
   }
 
-  private byte[] mark(Key key, int page) {
-    if (page == 0) return null; // the only page
-    return ((Mark) state.get(key, marks, page, Mark.KIND)).totals;
+  private PageTotals stored(Key key, int page) {
+    return (PageTotals) state.get(key, totalsSlot, page, PageTotals::read);
   }
 
-  private void setMark(Key key, int page, byte[] values) {
+  /** The totals before the first row of a page; null: there is no row before it. */
+  private byte[] totals(Key key, int page) {
+    return page == 0 ? null : stored(key, page).totals; // page 0 is the only one
+  }
+
+  private void setTotals(Key key, int page, byte[] values) {
     if (page == 0) return;
-    Mark mark = (Mark) state.get(key, marks, page, Mark.KIND);
-    if (Arrays.equals(mark.totals, values)) return;
-    int before = mark.size();
-    mark.totals = values;
-    state.changed(mark, mark.size() - before);
+    PageTotals stored = stored(key, page);
+    if (Arrays.equals(stored.totals, values)) return;
+    int before = stored.size();
+    stored.totals = values;
+    state.changed(stored, stored.size() - before);
   }
 
   /** Goes over the rows of a partition from a page on, as they were and as they are. */
@@ -135,7 +144,7 @@ public class Running extends Operator {
     private final byte[] first;
     private final RunningTotals.Values now;
     private RunningTotals.Values old;
-    private final ArrayList peers = new ArrayList();
+    private final List<Peer> peers = new ArrayList<>();
     private byte[] last;
     final Difference difference = new Difference();
 
@@ -146,15 +155,15 @@ public class Running extends Operator {
       Tree.Rows at = rows.from(key, start);
       byte[] head = at.pageFirst();
       first = head != null && comparator.compare(head, start) < 0 ? head : start;
-      now = totals.values(mark(key, at.pageNumber()));
+      now = totals.values(totals(key, at.pageNumber()));
     }
 
-    void run(ArrayList deltas) {
+    void run(List<Delta> deltas) {
       Tree.Rows each = rows.from(key, first);
       boolean more = each.next();
       int next = 0;
       while (more || next < deltas.size()) {
-        Delta delta = next < deltas.size() ? (Delta) deltas.get(next) : null;
+        Delta delta = next < deltas.size() ? deltas.get(next) : null;
         int order = !more ? 1 : delta == null ? -1 : comparator.compare(each.row(), delta.row);
         byte[] row = order <= 0 ? each.row() : delta.row;
         boolean isPeer = last != null && comparator.compareOrder(last, row) == 0;
@@ -171,11 +180,11 @@ public class Running extends Operator {
       endPeers();
     }
 
-    /** Set the mark of a page; false if nothing changes from there on. */
+    /** Set the totals before a page; false if nothing changes from there on. */
     private boolean beginPage(int page, boolean isAfterAll) {
       byte[] values = now.bytes();
-      boolean isKnown = Arrays.equals(mark(key, page), values);
-      if (!isKnown) setMark(key, page, values);
+      boolean isKnown = Arrays.equals(totals(key, page), values);
+      if (!isKnown) setTotals(key, page, values);
       boolean ends = isKnown && isAfterAll && peers.isEmpty();
       return !ends || !Arrays.equals(old.bytes(), values);
     }
@@ -207,18 +216,14 @@ public class Running extends Operator {
     }
 
     private void endPeers() {
-      for (int i = 0; i < peers.size(); i++) note((Peer) peers.get(i));
+      peers.forEach(this::note);
       peers.clear();
     }
 
     private void note(Peer peer) {
       if (old == null) return;
-      for (int i = 0; i < peer.old.size(); i++) {
-        difference.add(old.result(peer.row, peer.old.get(i)), -1L);
-      }
-      for (int i = 0; i < peer.now.size(); i++) {
-        difference.add(now.result(peer.row, peer.now.get(i)), 1L);
-      }
+      for (Object[] each : peer.old) difference.add(old.result(peer.row, each), -1L);
+      for (Object[] each : peer.now) difference.add(now.result(peer.row, each), 1L);
     }
   }
 
@@ -237,44 +242,38 @@ public class Running extends Operator {
   /** A row, with the totals at each of its occurrences, as they were and as they are. */
   private static final class Peer {
     final byte[] row;
-    final ArrayList now = new ArrayList(1);
-    ArrayList old = new ArrayList(1);
+    final List<Object[]> now = new ArrayList<>(1);
+    List<Object[]> old = new ArrayList<>(1);
 
     Peer(byte[] row) {
       this.row = row;
     }
   }
 
-  private final class ByRow implements Comparator {
-    public int compare(Object one, Object other) {
-      return comparator.compare(((Delta) one).row, ((Delta) other).row);
-    }
-  }
-
   /** The totals before the first row of a page; null: there is no row before it. */
-  private static final class Mark extends Kept {
-    static final Kept.Kind KIND = new Marks();
+  private static final class PageTotals extends Kept {
     byte[] totals;
 
+    static PageTotals read(Bytes in) {
+      PageTotals found = new PageTotals();
+      if (in != null) found.totals = in.get((int) in.getSmall());
+      return found;
+    }
+
+    @Override
     boolean isEmpty() {
       return totals == null;
     }
 
+    @Override
     int size() {
       return 100 + (totals == null ? 0 : totals.length);
     }
 
+    @Override
     void write(Bytes out) {
-      out.putSmall((long) totals.length);
+      out.putSmall(totals.length);
       out.put(totals, 0, totals.length);
-    }
-  }
-
-  private static final class Marks implements Kept.Kind {
-    public Kept read(Bytes in) {
-      Mark mark = new Mark();
-      if (in != null) mark.totals = in.get((int) in.getSmall());
-      return mark;
     }
   }
 }

@@ -2,6 +2,8 @@ package millstream.dataflow;
 
 import java.io.Serializable;
 import java.util.ArrayList;
+import java.util.List;
+import java.util.stream.Stream;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.AggregateWindowFunction;
 import org.apache.spark.sql.catalyst.expressions.Alias;
@@ -11,6 +13,7 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.JoinedRow;
 import org.apache.spark.sql.catalyst.expressions.MutableProjection;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.NthValue;
 import org.apache.spark.sql.catalyst.expressions.RangeFrame$;
 import org.apache.spark.sql.catalyst.expressions.SizeBasedWindowFunction;
@@ -33,8 +36,8 @@ import scala.jdk.javaapi.CollectionConverters;
 public class RunningTotals implements Serializable {
   private static final long serialVersionUID = 1L;
 
-  private final Seq functions;
-  private final Seq input;
+  private final Seq<NamedExpression> functions;
+  private final Seq<Attribute> input;
   private transient int resultWidth;
   private transient DataType[] types;
   private transient boolean[] byPeers;
@@ -51,26 +54,25 @@ public class RunningTotals implements Serializable {
    * @param functions Spark's window expressions.
    * @param input the columns of the rows.
    */
-  public RunningTotals(Seq functions, Seq input) {
+  public RunningTotals(Seq<NamedExpression> functions, Seq<Attribute> input) {
     this.functions = functions;
     this.input = input;
   }
 
   /** Whether window expressions are all such functions. */
-  public static boolean suit(Seq functions) {
-    for (int i = 0; i < functions.size(); i++) {
-      WindowExpression window = window(functions, i);
-      if (!(window.windowSpec().frameSpecification() instanceof SpecifiedWindowFrame)) return false;
-      SpecifiedWindowFrame frame = frame(window);
-      if (!frame.lower().equals(UnboundedPreceding$.MODULE$)) return false;
-      if (!frame.upper().equals(CurrentRow$.MODULE$)) return false;
-      if (function(window) == null) return false;
-    }
-    return true;
+  public static boolean suit(Seq<NamedExpression> functions) {
+    return windows(functions)
+        .allMatch(
+            window ->
+                window.windowSpec().frameSpecification() instanceof SpecifiedWindowFrame frame
+                    && frame.lower().equals(UnboundedPreceding$.MODULE$)
+                    && frame.upper().equals(CurrentRow$.MODULE$)
+                    && function(window) != null);
   }
 
-  private static WindowExpression window(Seq functions, int at) {
-    return (WindowExpression) ((Alias) functions.apply(at)).child();
+  private static Stream<WindowExpression> windows(Seq<NamedExpression> functions) {
+    return CollectionConverters.asJava(functions).stream()
+        .map(each -> (WindowExpression) ((Alias) each).child());
   }
 
   private static SpecifiedWindowFrame frame(WindowExpression window) {
@@ -80,58 +82,47 @@ public class RunningTotals implements Serializable {
   /** The aggregate, if it is one of expressions over a few buffers; else null. */
   private static DeclarativeAggregate function(WindowExpression window) {
     Expression found = window.windowFunction();
-    if (found instanceof AggregateExpression) {
-      AggregateExpression aggregate = (AggregateExpression) found;
+    if (found instanceof AggregateExpression aggregate) {
       if (aggregate.isDistinct() || aggregate.filter().isDefined()) return null;
-      found = (Expression) aggregate.aggregateFunction();
+      found = aggregate.aggregateFunction();
     } else if (!(found instanceof AggregateWindowFunction)) {
       return null;
     }
-    boolean needsMore = found instanceof SizeBasedWindowFunction || found instanceof NthValue;
-    return needsMore || !(found instanceof DeclarativeAggregate)
-        ? null
-        : (DeclarativeAggregate) found;
+    if (found instanceof SizeBasedWindowFunction || found instanceof NthValue) return null;
+    return found instanceof DeclarativeAggregate declarative ? declarative : null;
   }
 
   void open(int width) {
-    ArrayList buffers = new ArrayList(), initial = new ArrayList(), updates = new ArrayList();
-    ArrayList results = new ArrayList(CollectionConverters.asJava(input));
-    ArrayList peers = new ArrayList();
-    for (int i = 0; i < functions.size(); i++) {
-      WindowExpression window = window(functions, i);
-      DeclarativeAggregate function = function(window);
-      boolean toPeers = frame(window).frameType().equals(RangeFrame$.MODULE$);
-      for (int j = 0; j < function.aggBufferAttributes().size(); j++) {
-        buffers.add(function.aggBufferAttributes().apply(j));
-        initial.add(function.initialValues().apply(j));
-        updates.add(function.updateExpressions().apply(j));
-        peers.add(Boolean.valueOf(toPeers));
-      }
-      results.add(function.evaluateExpression());
-      hasPeers = hasPeers || toPeers;
-      hasRows = hasRows || !toPeers;
-    }
-    types = new DataType[buffers.size()];
+    List<Attribute> buffers = new ArrayList<>(), own = CollectionConverters.asJava(input);
+    List<Expression> initial = new ArrayList<>(), updates = new ArrayList<>();
+    List<Expression> results = new ArrayList<>(own);
+    List<Boolean> peers = new ArrayList<>();
+    windows(functions)
+        .forEach(
+            window -> {
+              DeclarativeAggregate function = function(window);
+              boolean toPeers = frame(window).frameType().equals(RangeFrame$.MODULE$);
+              buffers.addAll(CollectionConverters.asJava(function.aggBufferAttributes()));
+              initial.addAll(CollectionConverters.asJava(function.initialValues()));
+              updates.addAll(CollectionConverters.asJava(function.updateExpressions()));
+              while (peers.size() < buffers.size()) peers.add(toPeers);
+              results.add(function.evaluateExpression());
+              hasPeers |= toPeers;
+              hasRows |= !toPeers;
+            });
+    types = buffers.stream().map(Attribute::dataType).toArray(DataType[]::new);
     byPeers = new boolean[types.length];
-    for (int i = 0; i < types.length; i++) {
-      types[i] = ((Attribute) buffers.get(i)).dataType();
-      byPeers[i] = ((Boolean) peers.get(i)).booleanValue();
-    }
-    ArrayList after = new ArrayList(buffers),
-        before = new ArrayList(CollectionConverters.asJava(input));
-    after.addAll(CollectionConverters.asJava(input));
+    for (int i = 0; i < types.length; i++) byPeers[i] = peers.get(i);
+    List<Attribute> after = new ArrayList<>(buffers), before = new ArrayList<>(own);
+    after.addAll(own);
     before.addAll(buffers);
-    beginning = UnsafeProjection.create(seq(initial));
-    update = MutableProjection.create(seq(updates), seq(after));
+    beginning = UnsafeProjection.create(Seqs.of(initial));
+    update = MutableProjection.create(Seqs.of(updates), Seqs.of(after));
     bytesOf = UnsafeProjection.create(types);
-    resultOf = UnsafeProjection.create(seq(results), seq(before));
+    resultOf = UnsafeProjection.create(Seqs.of(results), Seqs.of(before));
     resultWidth = results.size();
     row = new UnsafeRow(width);
     joined = new JoinedRow();
-  }
-
-  private static Seq seq(ArrayList values) {
-    return CollectionConverters.asScala(values).toSeq();
   }
 
   /** Whether the result of a row depends on those that are equal to it in the order. */
@@ -163,7 +154,7 @@ public class RunningTotals implements Serializable {
     }
 
     Values copy() {
-      return new Values((Object[]) buffers.values().clone());
+      return new Values(buffers.values().clone());
     }
 
     void add(byte[] bytes) {
@@ -172,7 +163,7 @@ public class RunningTotals implements Serializable {
     }
 
     /** What a result needs of the totals as they are now. */
-    Object snapshot() {
+    Object[] snapshot() {
       return hasRows ? buffers.values().clone() : null;
     }
 
@@ -181,14 +172,13 @@ public class RunningTotals implements Serializable {
     }
 
     /** The result of a row, whose last peer was added last. */
-    byte[] result(byte[] bytes, Object snapshot) {
+    byte[] result(byte[] bytes, Object[] snapshot) {
       row.pointTo(bytes, bytes.length);
       if (snapshot == null) return Pipe.bytes(resultOf.apply(joined.apply(row, buffers)));
-      Object[] values = (Object[]) snapshot;
+      Object[] values = snapshot;
       if (hasPeers) {
-        Object[] mixed = (Object[]) values.clone();
-        for (int i = 0; i < mixed.length; i++) if (byPeers[i]) mixed[i] = buffers.values()[i];
-        values = mixed;
+        values = snapshot.clone();
+        for (int i = 0; i < values.length; i++) if (byPeers[i]) values[i] = buffers.values()[i];
       }
       return Pipe.bytes(resultOf.apply(joined.apply(row, new GenericInternalRow(values))));
     }

@@ -3,10 +3,11 @@ package millstream.dataflow;
 import java.util.ArrayList;
 import java.util.Comparator;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.JoinedRow;
+import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
-import org.apache.spark.sql.catalyst.expressions.codegen.LazilyGeneratedOrdering;
 import scala.collection.immutable.Seq;
 
 /**
@@ -15,7 +16,7 @@ import scala.collection.immutable.Seq;
  * were.
  *
  * <p>State of a key: its rows in order of their times, each with its session. A row that is further
- * from the watermark than the gap is let go: no row that is to come begins before it or follows it.
+ * from the watermark than the gap expires: no later row begins before it or follows it.
  */
 public class Sessions extends Operator {
   private static final long serialVersionUID = 1L;
@@ -24,8 +25,8 @@ public class Sessions extends Operator {
   private final int width;
   private final int time;
   private final long gap;
-  private final Seq order;
-  private final Seq input;
+  private final Seq<SortOrder> order;
+  private final Seq<Attribute> input;
   private final Expiry expiry;
   private final Pipe pipe;
   private transient Tree rows;
@@ -40,11 +41,18 @@ public class Sessions extends Operator {
    * @param gap how many microseconds may lie between two rows of a session.
    * @param order Spark's sort order by the time.
    * @param input the columns.
-   * @param expiry when a row is let go; null: never.
+   * @param expiry when a row expires; null: never.
    * @param pipe where the rows go, with their sessions as another column.
    */
   public Sessions(
-      int port, int width, int time, long gap, Seq order, Seq input, Expiry expiry, Pipe pipe) {
+      int port,
+      int width,
+      int time,
+      long gap,
+      Seq<SortOrder> order,
+      Seq<Attribute> input,
+      Expiry expiry,
+      Pipe pipe) {
     this.port = port;
     this.width = width;
     this.time = time;
@@ -55,8 +63,9 @@ public class Sessions extends Operator {
     this.pipe = pipe;
   }
 
+  @Override
   void open(Dataflow dataflow) {
-    comparator = new Top.ByOrder(new LazilyGeneratedOrdering(order, input), width);
+    comparator = new Top.ByOrder(order, input);
     int slot = dataflow.newSlot();
     rows = new Tree(dataflow.state(), slot, comparator);
     joined = new JoinedRow();
@@ -66,16 +75,17 @@ public class Sessions extends Operator {
     pipe.open(dataflow);
   }
 
+  @Override
   boolean takes(int other) {
     return port == other;
   }
 
+  @Override
   void work(Kept root, Change changes) {
     Page page = (Page) root;
     ArrayList<Delta> deltas = deltas(page, changes);
     if (deltas.isEmpty()) return;
-    long lsn = 0L;
-    for (Change each = changes; each != null; each = each.next) lsn = Math.max(lsn, each.lsn);
+    long lsn = newestLsn(changes);
     for (Delta each : deltas) {
       each.before = rows.add(page, each.row, each.weight);
       if (expiry != null) expiry.add(root.key, each.row, Pipe.row(each.row, width), each.weight);
@@ -159,10 +169,12 @@ public class Sessions extends Operator {
     return view.getLong(time);
   }
 
+  @Override
   boolean isDue() {
     return expiry != null && expiry.isDue();
   }
 
+  @Override
   void expire(long watermark) {
     if (expiry == null) return;
     Expiry.Expired found = expiry.next(watermark);

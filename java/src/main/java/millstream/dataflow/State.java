@@ -31,6 +31,9 @@ final class State implements TaskCompletionListener {
   /** What a row that waits, or a root that is touched, takes of memory, with what comes of it. */
   private static final int PENDING_BYTES = 400;
 
+  /** What the key of a piece takes of memory, with the place in the table, beside its own bytes. */
+  private static final int KEY_BYTES = 64;
+
   /** How many states are open in this process, which share the memory. */
   private static final AtomicInteger OPEN = new AtomicInteger();
 
@@ -38,10 +41,10 @@ final class State implements TaskCompletionListener {
   private static final int TOTALS = 0xffff;
 
   /** The sizes of the states of this process, by feed. */
-  private static final ConcurrentHashMap SIZES = new ConcurrentHashMap();
+  private static final ConcurrentHashMap<String, long[]> SIZES = new ConcurrentHashMap<>();
 
   private final String feed;
-  private final ValueState stored;
+  private final ValueState<byte[]> stored;
   private final Bytes out = new Bytes(256);
   private final Pieces pieces = new Pieces();
   private int generation = 0;
@@ -49,7 +52,7 @@ final class State implements TaskCompletionListener {
   /** Whether all that is stored is at hand: what is not at hand need not be looked for. */
   private boolean isWhole;
 
-  private final ArrayDeque changed = new ArrayDeque();
+  private final ArrayDeque<Kept> changed = new ArrayDeque<>();
   private Totals totals;
   private long held;
   private long most;
@@ -58,7 +61,7 @@ final class State implements TaskCompletionListener {
   private boolean isCrowded;
   private boolean isClosed;
 
-  State(String feed, ValueState stored) {
+  State(String feed, ValueState<byte[]> stored) {
     this.feed = feed;
     this.stored = stored;
     TaskContext task = TaskContext.get();
@@ -108,20 +111,20 @@ final class State implements TaskCompletionListener {
     found.place(key, slot, page);
     found.stored = bytes == null ? 0 : bytes.length;
     found.generation = generation;
-    found.counted = found.size();
-    held += (long) found.counted;
+    found.counted = found.size() + KEY_BYTES + key.bytes.length;
+    held += found.counted;
     pieces.add(found);
     return found;
   }
 
   private byte[] stored(Key key, int slot, int page) {
     setKey(Kept.packed(key, slot, page));
-    return (byte[]) stored.get();
+    return stored.get();
   }
 
   /** A piece has changed, and takes so many bytes more. */
   void changed(Kept piece, int grown) {
-    held += (long) grown;
+    held += grown;
     piece.counted += grown;
     if (piece.isChanged) return;
     piece.isChanged = true;
@@ -149,7 +152,7 @@ final class State implements TaskCompletionListener {
     }
     int known = changed.size();
     for (int i = 0; i < known; i++) {
-      Kept piece = (Kept) changed.poll();
+      Kept piece = changed.poll();
       if (piece.isChanged) changed.add(piece);
     }
     if (held <= goal) return;
@@ -162,7 +165,7 @@ final class State implements TaskCompletionListener {
     for (int i = 0; i < unused.length; i++) {
       write(unused[i]);
       if (unused[i].stored > 0) isWhole = false;
-      held -= (long) unused[i].counted;
+      held -= unused[i].counted;
     }
   }
 
@@ -176,18 +179,18 @@ final class State implements TaskCompletionListener {
     isCrowded = false;
     setMost();
     makeRoom();
-    while (changed.size() > MOST_CHANGED) write((Kept) changed.poll());
+    while (changed.size() > MOST_CHANGED) write(changed.poll());
     publish();
   }
 
   /** There is nothing else to do: write some of what has changed. */
   void atPause() {
-    for (int i = 0; i < AT_PAUSE && !changed.isEmpty(); i++) write((Kept) changed.poll());
+    for (int i = 0; i < AT_PAUSE && !changed.isEmpty(); i++) write(changed.poll());
   }
 
   /** Write all that has changed. */
   void atEnd() {
-    while (!changed.isEmpty()) write((Kept) changed.poll());
+    while (!changed.isEmpty()) write(changed.poll());
     totals().isChanged = true;
     write(totals());
     publish();
@@ -211,7 +214,7 @@ final class State implements TaskCompletionListener {
       stored.update(out.copy());
       piece.stored = out.at;
     }
-    totals().bytes += (long) (piece.stored - before);
+    totals().bytes += piece.stored - before;
   }
 
   // ---- how large it is
@@ -225,7 +228,7 @@ final class State implements TaskCompletionListener {
    * How many rows the state of a feed's dataflow has, and how many bytes; null: that is not known.
    */
   static long[] sizeOf(String feed) {
-    return (long[]) SIZES.get(feed);
+    return SIZES.get(feed);
   }
 
   private Totals totals() {

@@ -4,6 +4,7 @@ import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.BasePredicate;
 import org.apache.spark.sql.catalyst.expressions.BindReferences;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -16,8 +17,8 @@ import org.apache.spark.sql.catalyst.expressions.package$;
 import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 
-/** A step of a pipe, which needs no state: it gives none, one or several rows for a row. */
-public abstract class Step implements Serializable {
+/** A step of a pipe, which needs no state: it gives no row, one or several for each row. */
+public abstract sealed class Step implements Serializable {
   private static final long serialVersionUID = 1L;
 
   /** Get ready, in the task. */
@@ -34,136 +35,152 @@ public abstract class Step implements Serializable {
   }
 
   /** Add the rows that it gives to a list. */
-  void all(InternalRow in, ArrayList out) {
+  void all(InternalRow in, List<InternalRow> out) {
     throw new UnsupportedOperationException();
   }
 
   /** Keeps the rows for which a condition is true. */
-  public static class Filter extends Step {
+  public static final class Filter extends Step {
     private static final long serialVersionUID = 1L;
     private final Expression condition;
-    private final Seq input;
+    private final Seq<Attribute> input;
     private transient BasePredicate test;
 
-    public Filter(Expression condition, Seq input) {
+    public Filter(Expression condition, Seq<Attribute> input) {
       this.condition = condition;
       this.input = input;
     }
 
+    @Override
     void open() {
       if (test == null) test = Predicate$.MODULE$.create(condition, input);
     }
 
+    @Override
     InternalRow one(InternalRow in) {
       return test.eval(in) ? in : null;
     }
   }
 
   /** Gives a row of other columns. */
-  public static class Project extends Step {
+  public static final class Project extends Step {
     private static final long serialVersionUID = 1L;
-    private final Seq columns;
-    private final Seq input;
+    private final Seq<Expression> columns;
+    private final Seq<Attribute> input;
     private transient UnsafeProjection projection;
 
-    public Project(Seq columns, Seq input) {
+    public Project(Seq<Expression> columns, Seq<Attribute> input) {
       this.columns = columns;
       this.input = input;
     }
 
+    @Override
     void open() {
       if (projection == null) projection = UnsafeProjection.create(columns, input);
     }
 
+    @Override
     InternalRow one(InternalRow in) {
       return projection.apply(in);
     }
   }
 
   /** Gives several rows of other columns, as GROUPING SETS need them. */
-  public static class Expand extends Step {
+  public static final class Expand extends Step {
     private static final long serialVersionUID = 1L;
-    private final Seq[] lists;
-    private final Seq input;
+    private final ArrayList<Seq<Expression>> lists;
+    private final Seq<Attribute> input;
     private transient UnsafeProjection[] projections;
 
-    public Expand(List lists, Seq input) {
-      this.lists = (Seq[]) lists.toArray(new Seq[0]);
+    public Expand(List<Seq<Expression>> lists, Seq<Attribute> input) {
+      this.lists = new ArrayList<>(lists);
       this.input = input;
     }
 
+    @Override
     void open() {
       if (projections != null) return;
-      projections = new UnsafeProjection[lists.length];
-      for (int i = 0; i < lists.length; i++) {
-        projections[i] = UnsafeProjection.create(lists[i], input);
-      }
+      projections =
+          lists.stream()
+              .map(each -> UnsafeProjection.create(each, input))
+              .toArray(UnsafeProjection[]::new);
     }
 
+    @Override
     int gives() {
       return projections.length;
     }
 
+    @Override
     InternalRow one(InternalRow in) {
       return projections[0].apply(in);
     }
 
-    void all(InternalRow in, ArrayList out) {
-      for (int i = 0; i < projections.length; i++) out.add(projections[i].apply(in).copy());
+    @Override
+    void all(InternalRow in, List<InternalRow> out) {
+      for (UnsafeProjection each : projections) out.add(each.apply(in).copy());
     }
   }
 
   /** Gives a row for each that a generator makes of a row, such as EXPLODE. */
-  public static class Generate extends Step {
+  public static final class Generate extends Step {
     private static final long serialVersionUID = 1L;
     private final Expression generator;
-    private final Seq kept;
-    private final Seq input;
-    private final Seq output;
+    private final Seq<Expression> passed;
+    private final Seq<Attribute> input;
+    private final Seq<Attribute> output;
     private final int width;
     private final boolean outer;
     private transient Generator bound;
-    private transient UnsafeProjection keptOf;
+    private transient UnsafeProjection passedOf;
     private transient UnsafeProjection result;
 
     /**
      * @param generator makes the rows.
-     * @param kept the columns of the input that the result has first.
+     * @param passed the columns of the input that the result has first.
      * @param input the columns of the input.
      * @param output the columns of the result.
      * @param width how many columns the generator makes.
      * @param outer whether a row for which nothing is made is kept, with NULLs.
      */
     public Generate(
-        Expression generator, Seq kept, Seq input, Seq output, int width, boolean outer) {
+        Expression generator,
+        Seq<Expression> passed,
+        Seq<Attribute> input,
+        Seq<Attribute> output,
+        int width,
+        boolean outer) {
       this.generator = generator;
-      this.kept = kept;
+      this.passed = passed;
       this.input = input;
       this.output = output;
       this.width = width;
       this.outer = outer;
     }
 
+    @Override
     void open() {
       if (bound != null) return;
       bound =
           (Generator)
               BindReferences.bindReference(generator, package$.MODULE$.AttributeSeq(input), false);
-      keptOf = UnsafeProjection.create(kept, input);
-      result = UnsafeProjection.create(output, output);
+      passedOf = UnsafeProjection.create(passed, input);
+      result = UnsafeProjection.create(Seqs.widened(output), output);
     }
 
+    @Override
     int gives() {
       return -1;
     }
 
-    void all(InternalRow in, ArrayList out) {
-      InternalRow left = keptOf.apply(in);
-      Iterator made = bound.eval(in).iterator();
+    @Override
+    void all(InternalRow in, List<InternalRow> out) {
+      InternalRow left = passedOf.apply(in);
+      Iterator<InternalRow> made = bound.eval(in).iterator();
       boolean any = false;
       while (made.hasNext()) {
         any = true;
-        out.add(result.apply(new JoinedRow(left, (InternalRow) made.next())).copy());
+        out.add(result.apply(new JoinedRow(left, made.next())).copy());
       }
       if (!any && outer) {
         out.add(result.apply(new JoinedRow(left, new GenericInternalRow(width))).copy());

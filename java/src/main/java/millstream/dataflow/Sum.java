@@ -104,8 +104,19 @@ public class Sum extends Aggregate {
       part.add(row.getLong(at), weight);
       return;
     }
-    Decimal value = row.getDecimal(at, type.precision(), type.scale());
-    part.add(value.toJavaBigDecimal().setScale(type.scale()).unscaledValue(), weight);
+    byte[] units = row.getBinary(at); // where a row has the units of a large decimal
+    if (units.length <= Long.BYTES) {
+      part.add(toLong(units), weight);
+    } else {
+      part.add(new BigInteger(units), weight);
+    }
+  }
+
+  /** A number in two's complement, as {@link BigInteger} has it, of at most eight bytes. */
+  private static long toLong(byte[] bytes) {
+    long found = bytes[0];
+    for (int i = 1; i < bytes.length; i++) found = found << Byte.SIZE | bytes[i] & 0xff;
+    return found;
   }
 
   void addBuffers(Key key, Object object, ArrayList out, long rows) {

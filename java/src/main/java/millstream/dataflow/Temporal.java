@@ -1,17 +1,17 @@
 package millstream.dataflow;
 
 import java.util.ArrayList;
-import java.util.Collections;
 import java.util.Comparator;
+import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.JoinedRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 
 /**
- * FOR SYSTEM_TIME AS OF: each row of the left side with the row that a table has at its LSN; a
- * later change of the table does not correct it. So the state is that of the table alone, and the
- * rows of several commits are taken one after the other, not netted.
+ * FOR SYSTEM_TIME AS OF: each row of the left side with the row that a table has at its LSN. A
+ * later change of the table does not correct the result, so the state is that of the table alone,
+ * and the rows of several commits are taken one after the other, not netted.
  */
 public class Temporal extends Operator {
   private static final long serialVersionUID = 1L;
@@ -46,6 +46,7 @@ public class Temporal extends Operator {
     this.pipe = pipe;
   }
 
+  @Override
   void open(Dataflow dataflow) {
     int slot = dataflow.newSlot();
     table = new Tree(dataflow.state(), slot, null);
@@ -57,20 +58,23 @@ public class Temporal extends Operator {
     pipe.open(dataflow);
   }
 
+  @Override
   boolean takes(int port) {
     return port == leftPort || port == rightPort;
   }
 
+  @Override
   void work(Kept root, Change changes) {
     Page rows = (Page) root;
     if (isInOrder(changes)) {
       for (Change each = changes; each != null; each = each.next) take(rows, each);
       return;
     }
-    ArrayList sorted = new ArrayList();
+    // Rows that another operator has sent come after those of the table.
+    List<Change> sorted = new ArrayList<>();
     for (Change each = changes; each != null; each = each.next) sorted.add(each);
-    Collections.sort(sorted, new ByLsn());
-    for (int i = 0; i < sorted.size(); i++) take(rows, (Change) sorted.get(i));
+    sorted.sort(Comparator.comparingLong(each -> each.lsn));
+    for (Change each : sorted) take(rows, each);
   }
 
   private static boolean isInOrder(Change changes) {
@@ -96,12 +100,5 @@ public class Temporal extends Operator {
       any = true;
     }
     if (!any && outer) pipe.send(joined.apply(left, nulls), change.lsn, change.weight);
-  }
-
-  /** Rows that another operator has sent come after those of the table. */
-  private static final class ByLsn implements Comparator {
-    public int compare(Object one, Object other) {
-      return Long.compare(((Change) one).lsn, ((Change) other).lsn);
-    }
   }
 }

@@ -3,15 +3,17 @@ package millstream.dataflow;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
-import java.util.HashMap;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.catalyst.expressions.codegen.LazilyGeneratedOrdering;
 import scala.collection.immutable.Seq;
 
 /**
- * ORDER BY ... LIMIT ... OFFSET. The rows are kept in order, and the first of them are compared
- * before and after a change. Of rows that are equal in the order, those with the lesser bytes come
- * first, so that there is one answer.
+ * ORDER BY ... LIMIT ... OFFSET. The state has all rows in order; the first of them are compared
+ * before and after a change. If several rows are equal in the order, those with the lesser bytes
+ * come first, so that there is one answer.
  */
 public class Top extends Operator {
   private static final long serialVersionUID = 1L;
@@ -20,22 +22,29 @@ public class Top extends Operator {
   private final int width;
   private final int limit;
   private final int offset;
-  private final Seq order;
-  private final Seq input;
+  private final Seq<SortOrder> order;
+  private final Seq<Attribute> input;
   private final Pipe pipe;
   private transient Tree rows;
-  private transient Comparator comparator;
+  private transient ByOrder comparator;
 
   /**
    * @param port where its rows come.
    * @param width how many columns they have.
-   * @param limit how many of them it gives.
-   * @param offset how many it leaves out before.
+   * @param limit how many rows it gives.
+   * @param offset how many rows it skips first.
    * @param order Spark's sort orders.
    * @param input the columns.
    * @param pipe where the result goes.
    */
-  public Top(int port, int width, int limit, int offset, Seq order, Seq input, Pipe pipe) {
+  public Top(
+      int port,
+      int width,
+      int limit,
+      int offset,
+      Seq<SortOrder> order,
+      Seq<Attribute> input,
+      Pipe pipe) {
     this.port = port;
     this.width = width;
     this.limit = limit;
@@ -45,97 +54,82 @@ public class Top extends Operator {
     this.pipe = pipe;
   }
 
+  @Override
   void open(Dataflow dataflow) {
-    comparator = new ByOrder(new LazilyGeneratedOrdering(order, input), width);
+    comparator = new ByOrder(order, input);
     int slot = dataflow.newSlot();
     rows = new Tree(dataflow.state(), slot, comparator);
     setRoots(dataflow, slot, Page.KIND);
     pipe.open(dataflow);
   }
 
+  @Override
   boolean takes(int other) {
     return port == other;
   }
 
+  @Override
   void work(Kept root, Change changes) {
     Key key = root.key;
-    ArrayList before = firstRows(key);
-    byte[] last = isFull(before) ? ((Change) before.get(before.size() - 1)).row : null;
-    boolean concerned = false;
-    long lsn = 0L;
+    List<Counted> before = firstRows(key);
+    byte[] last = isFull(before) ? before.get(before.size() - 1).row : null;
+    boolean isConcerned = false;
     for (Change change = changes; change != null; change = change.next) {
-      lsn = Math.max(lsn, change.lsn);
       rows.add(key, change.row, change.weight);
-      if (last == null || comparator.compare(change.row, last) <= 0) concerned = true;
+      if (last == null || comparator.compare(change.row, last) <= 0) isConcerned = true;
     }
-    if (concerned) sendDifference(before, firstRows(key), lsn);
+    if (!isConcerned) return;
+    Difference difference = new Difference();
+    for (Counted each : before) difference.add(each.row, -each.weight);
+    for (Counted each : firstRows(key)) difference.add(each.row, each.weight);
+    difference.send(pipe, width, newestLsn(changes));
   }
 
-  private void sendDifference(ArrayList before, ArrayList after, long lsn) {
-    HashMap known = new HashMap();
-    for (int i = 0; i < before.size(); i++) {
-      Change row = (Change) before.get(i);
-      known.put(new Key(row.row), row);
-    }
-    ArrayList come = new ArrayList();
-    for (int i = 0; i < after.size(); i++) {
-      Change row = (Change) after.get(i), old = (Change) known.get(new Key(row.row));
-      long more = old == null ? row.weight : row.weight - old.weight;
-      if (old != null) old.weight = Math.max(0L, -more);
-      if (more > 0L) come.add(new Change(0, row.row, lsn, more));
-    }
-    for (int i = 0; i < before.size(); i++) {
-      Change row = (Change) before.get(i);
-      pipe.send(Pipe.row(row.row, width), lsn, -row.weight);
-    }
-    for (int i = 0; i < come.size(); i++) {
-      Change row = (Change) come.get(i);
-      pipe.send(Pipe.row(row.row, width), lsn, row.weight);
-    }
-  }
-
-  private boolean isFull(ArrayList found) {
+  private boolean isFull(List<Counted> found) {
     long count = 0L;
-    for (int i = 0; i < found.size(); i++) count += ((Change) found.get(i)).weight;
-    return count >= (long) limit && count > 0L;
+    for (Counted each : found) count += each.weight;
+    return count > 0L && count >= limit;
   }
 
-  private ArrayList firstRows(Key key) {
-    ArrayList found = new ArrayList();
+  private List<Counted> firstRows(Key key) {
+    List<Counted> found = new ArrayList<>();
     Tree.Rows each = rows.first(key);
-    long skipped = (long) offset;
-    for (long room = (long) limit; room > 0L && each.next(); ) {
+    long skipped = offset;
+    for (long room = limit; room > 0L && each.next(); ) {
       long out = Math.min(skipped, each.weight());
       skipped -= out;
       long weight = Math.min(room, each.weight() - out);
       room -= weight;
-      if (weight > 0L) found.add(new Change(0, each.row(), 0L, weight));
+      if (weight > 0L) found.add(new Counted(each.row(), weight));
     }
     return found;
   }
 
-  /** Compares rows by Spark's order, and else by their bytes. */
-  static final class ByOrder implements Comparator {
+  /** A row, and how often it is among the first. */
+  private record Counted(byte[] row, long weight) {}
+
+  /** Compares rows by Spark's order, and those that are equal in it by their bytes. */
+  static final class ByOrder implements Comparator<byte[]> {
     private final LazilyGeneratedOrdering ordering;
     private final UnsafeRow left;
     private final UnsafeRow right;
 
-    ByOrder(LazilyGeneratedOrdering ordering, int width) {
-      this.ordering = ordering;
-      left = new UnsafeRow(width);
-      right = new UnsafeRow(width);
+    ByOrder(Seq<SortOrder> order, Seq<Attribute> input) {
+      ordering = new LazilyGeneratedOrdering(order, input);
+      left = new UnsafeRow(input.size());
+      right = new UnsafeRow(input.size());
     }
 
-    public int compare(Object one, Object other) {
-      byte[] first = (byte[]) one, second = (byte[]) other;
-      int found = compareOrder(first, second);
-      return found != 0 ? found : Arrays.compareUnsigned(first, second);
+    @Override
+    public int compare(byte[] one, byte[] other) {
+      int found = compareOrder(one, other);
+      return found != 0 ? found : Arrays.compareUnsigned(one, other);
     }
 
     /** Compare by the order alone. */
-    int compareOrder(byte[] first, byte[] second) {
-      left.pointTo(first, first.length);
-      right.pointTo(second, second.length);
+    int compareOrder(byte[] one, byte[] other) {
+      left.pointTo(one, one.length);
+      right.pointTo(other, other.length);
       return ordering.compare(left, right);
     }
   }

@@ -10,12 +10,12 @@ import java.util.Comparator;
 final class Tree {
   private final State state;
   private final int slot;
-  private final Comparator order;
+  private final Comparator<byte[]> order;
 
   /**
    * @param order compares rows, as bytes; null for the order of the bytes themselves.
    */
-  Tree(State state, int slot, Comparator order) {
+  Tree(State state, int slot, Comparator<byte[]> order) {
     this.state = state;
     this.slot = slot;
     this.order = order;
@@ -58,7 +58,7 @@ final class Tree {
       Page left = below(root, root), right = below(root, root);
       root.moveTo(left, 0);
       root.isLeaf = false;
-      root.insert(0, left.rows[0], 0L, (long) left.page);
+      root.insert(0, left.rows[0], 1L, left.page);
       split(root, left, right, 0);
     } else if (root.count == 0) {
       root.isLeaf = true;
@@ -74,7 +74,7 @@ final class Tree {
       state.changed(page.holder, 0);
     }
     at = at >= 0 ? at : Math.max(0, -at - 2);
-    Page child = page(page.key, (int) page.notes[at]);
+    Page child = page(page.key, (int) page.note(at));
     long before = put(root, child, row, weight, note, noted);
     if (child.isFull()) {
       split(page, child, below(root, page), at);
@@ -90,11 +90,11 @@ final class Tree {
       state.count(1L);
       return 0L;
     }
-    long before = leaf.weights[at];
-    leaf.weights[at] += weight;
-    if (noted) leaf.notes[at] = note;
-    boolean goes = leaf.weights[at] == 0L;
-    state.changed(leaf.holder, goes ? leaf.remove(at) : 0);
+    long before = leaf.weight(at);
+    boolean goes = before + weight == 0L;
+    int grown = goes ? leaf.remove(at) : leaf.setWeight(at, before + weight);
+    if (noted && !goes) grown += leaf.setNote(at, note);
+    state.changed(leaf.holder, grown);
     if (goes) state.count(-1L);
     return before;
   }
@@ -110,7 +110,7 @@ final class Tree {
     full.moveTo(empty, full.count / 2);
     state.changed(full.holder, 0);
     state.changed(empty.holder, 0);
-    state.changed(above.holder, above.insert(at + 1, empty.rows[0], 0L, (long) empty.page));
+    state.changed(above.holder, above.insert(at + 1, empty.rows[0], 1L, empty.page));
   }
 
   private int search(Page page, byte[] row) {
@@ -139,8 +139,9 @@ final class Tree {
     return first(page(key, 0));
   }
 
-  /** The rows of the key that has a root, from the first on. */
+  /** The rows of the key that has a root, from the first on; without a root it has none. */
   Rows first(Page root) {
+    if (root == null) return new Rows(null);
     Rows rows = new Rows(root.key);
     rows.descend(root, null, true);
     return rows;
@@ -158,8 +159,9 @@ final class Tree {
     return from(page(key, 0), row);
   }
 
-  /** The rows of the key that has a root, from a row on, or from where it would be. */
+  /** The rows of the key that has a root, if it has one, from a row on, or where it would be. */
   Rows from(Page root, byte[] row) {
+    if (root == null) return new Rows(null);
     Rows rows = new Rows(root.key);
     rows.descend(root, row, true);
     return rows;
@@ -178,11 +180,11 @@ final class Tree {
    */
   final class Rows {
     private final Key key;
-    private Page[] path = new Page[4];
-    private int[] places = new int[4];
+    private Page[] path; // most keys have one page: no path to it
+    private int[] places;
     private int depth = 0;
-    private Page leaf;
-    private int at;
+    private Page leaf = Page.EMPTY;
+    private int at = -1;
 
     private Rows(Key key) {
       this.key = key;
@@ -197,13 +199,8 @@ final class Tree {
           place = search(page, row);
           if (place < 0) place = Math.max(0, -place - 2);
         }
-        if (depth == path.length) {
-          path = (Page[]) Arrays.copyOf(path, depth * 2);
-          places = Arrays.copyOf(places, depth * 2);
-        }
-        path[depth] = page;
-        places[depth++] = place;
-        page = page(key, (int) page.notes[place]);
+        push(page, place);
+        page = page(key, (int) page.note(place));
       }
       leaf = page;
       at = forward ? -1 : page.count;
@@ -211,6 +208,18 @@ final class Tree {
         at = search(page, row);
         at = (at < 0 ? -at - 1 : at) - (forward ? 1 : 0);
       }
+    }
+
+    private void push(Page page, int place) {
+      if (path == null) {
+        path = new Page[4];
+        places = new int[4];
+      } else if (depth == path.length) {
+        path = Arrays.copyOf(path, depth * 2);
+        places = Arrays.copyOf(places, depth * 2);
+      }
+      path[depth] = page;
+      places[depth++] = place;
     }
 
     boolean next() {
@@ -226,7 +235,7 @@ final class Tree {
         int place = places[depth - 1] + step;
         if (place >= 0 && place < path[depth - 1].count) {
           places[depth - 1] = place;
-          descend(page(key, (int) path[depth - 1].notes[place]), null, step > 0);
+          descend(page(key, (int) path[depth - 1].note(place)), null, step > 0);
           at += step;
           return true;
         }
@@ -255,16 +264,15 @@ final class Tree {
     }
 
     long weight() {
-      return leaf.weights[at];
+      return leaf.weight(at);
     }
 
     long note() {
-      return leaf.notes[at];
+      return leaf.note(at);
     }
 
     void setNote(long note) {
-      leaf.notes[at] = note;
-      state.changed(leaf.holder, 0);
+      state.changed(leaf.holder, leaf.setNote(at, note));
     }
   }
 }

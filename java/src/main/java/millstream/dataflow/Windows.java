@@ -1,13 +1,18 @@
 package millstream.dataflow;
 
 import java.io.Serializable;
-import java.util.ArrayList;
 import java.util.Arrays;
-import org.apache.spark.PartitionEvaluator;
+import java.util.Iterator;
+import java.util.List;
+import java.util.stream.Stream;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.execution.window.WindowEvaluatorFactory;
-import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -15,17 +20,17 @@ import scala.jdk.javaapi.CollectionConverters;
  * Spark's evaluator of window functions, for one run of rows after the other. To start it takes a
  * millisecond, so it is started once, over an endless stream in which each run is a partition: the
  * last column of a row is the number of the run. A partition ends where the next one begins, so one
- * row more follows each.
+ * more row follows each run.
  */
 public class Windows implements Serializable {
   private static final long serialVersionUID = 1L;
 
-  private final Seq functions;
-  private final Seq run;
-  private final Seq order;
-  private final Seq input;
+  private final Seq<NamedExpression> functions;
+  private final Seq<Expression> run;
+  private final Seq<SortOrder> order;
+  private final Seq<Attribute> input;
   private transient Runs runs;
-  private transient Iterator results;
+  private transient Iterator<InternalRow> results;
 
   /**
    * @param functions Spark's window expressions.
@@ -33,7 +38,11 @@ public class Windows implements Serializable {
    * @param order Spark's sort orders.
    * @param input all columns; that of the run is the last.
    */
-  public Windows(Seq functions, Seq run, Seq order, Seq input) {
+  public Windows(
+      Seq<NamedExpression> functions,
+      Seq<Expression> run,
+      Seq<SortOrder> order,
+      Seq<Attribute> input) {
     this.functions = functions;
     this.run = run;
     this.order = order;
@@ -45,31 +54,34 @@ public class Windows implements Serializable {
     results = null;
   }
 
-  /** The results for some rows, in order; all of them must be read before others are evaluated. */
-  Iterator evaluate(ArrayList rows) {
-    if (rows.isEmpty()) return scala.collection.Iterator$.MODULE$.empty();
-    boolean began = results != null;
+  /** Evaluate rows in order. All results must be read before other rows are evaluated. */
+  Iterator<InternalRow> evaluate(List<byte[]> rows) {
+    if (rows.isEmpty()) return Stream.<InternalRow>empty().iterator();
     runs.add(rows);
-    if (!began) begin();
-    if (began) results.next(); // of the row more of the run before
+    if (results == null) {
+      results = begun();
+    } else {
+      results.next(); // of the row that followed the run before
+    }
     return results;
   }
 
-  private void begin() {
-    ArrayList one = new ArrayList();
-    one.add(CollectionConverters.asScala((java.util.Iterator) runs));
-    SQLMetric[] metrics = new SQLMetric[3];
-    for (int i = 0; i < metrics.length; i++) metrics[i] = new SQLMetric("sum", 0L);
-    PartitionEvaluator evaluator =
-        new WindowEvaluatorFactory(functions, run, order, input, metrics[0], metrics[1], metrics[2])
+  private Iterator<InternalRow> begun() {
+    var evaluator =
+        new WindowEvaluatorFactory(functions, run, order, input, metric(), metric(), metric())
             .createEvaluator();
-    results = evaluator.eval(0, CollectionConverters.asScala(one).toSeq());
+    var stream = CollectionConverters.<InternalRow>asScala(runs);
+    return CollectionConverters.asJava(evaluator.eval(0, Seqs.of(List.of(stream))));
+  }
+
+  private static SQLMetric metric() {
+    return new SQLMetric("sum", 0L);
   }
 
   /** The rows of the runs. */
-  private static final class Runs implements java.util.Iterator {
+  private static final class Runs implements Iterator<InternalRow> {
     private final int width;
-    private ArrayList rows;
+    private List<byte[]> rows;
     private int at;
     private long number;
 
@@ -77,27 +89,25 @@ public class Windows implements Serializable {
       this.width = width;
     }
 
-    void add(ArrayList next) {
+    void add(List<byte[]> next) {
       rows = next;
       at = 0;
       number++;
     }
 
+    @Override
     public boolean hasNext() {
       return true;
     }
 
-    public Object next() {
+    @Override
+    public InternalRow next() {
       boolean isMore = at == rows.size();
-      byte[] bytes = (byte[]) rows.get(isMore ? 0 : at);
+      byte[] bytes = rows.get(isMore ? 0 : at);
       at++;
       UnsafeRow row = Pipe.row(Arrays.copyOf(bytes, bytes.length), width);
       row.setLong(width - 1, isMore ? -number : number);
       return row;
-    }
-
-    public void remove() {
-      throw new UnsupportedOperationException();
     }
   }
 }

@@ -6,7 +6,6 @@ import net.jqwik.api.Arbitrary;
 import net.jqwik.api.ForAll;
 import net.jqwik.api.Property;
 import net.jqwik.api.Provide;
-import net.jqwik.api.constraints.IntRange;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.LessThanOrEqual;
 import org.apache.spark.sql.catalyst.expressions.Subtract;
@@ -26,15 +25,16 @@ class AsOfProperties {
   @Property
   void matches(
       @ForAll("scripts") Script script,
-      @ForAll @IntRange(max = 2) int direction,
+      @ForAll AsOf.Direction direction,
       @ForAll boolean mayBeStrict,
       @ForAll boolean outer,
       @ForAll boolean near) {
-    boolean strict = mayBeStrict && direction != AsOf.NEAREST;
+    boolean strict = mayBeStrict && direction != AsOf.Direction.NEAREST;
     Columns left = Columns.of("a int, s bigint, b int"),
         right = Columns.of("c int, t bigint, d int");
     Columns output = left.and(right);
-    Expression tolerance = near && direction == AsOf.BACKWARD ? within(left, right) : null;
+    Expression tolerance =
+        near && direction == AsOf.Direction.BACKWARD ? within(left, right) : null;
     script.check(
         () ->
             Host.Plan.of(
@@ -44,7 +44,7 @@ class AsOfProperties {
                 new AsOf(
                     new AsOf.Side(LEFT, 1, left.seq()),
                     new AsOf.Side(RIGHT, 1, right.seq()),
-                    direction,
+                    direction.ordinal(),
                     strict,
                     outer,
                     tolerance,
@@ -76,15 +76,16 @@ class AsOfProperties {
   }
 
   /** The nearest row; if two are as near, the earlier one; at the same time, the greatest. */
-  private static List<Object> match(List<Object> row, Bag others, int direction, boolean strict) {
+  static List<Object> match(
+      List<Object> row, Bag others, AsOf.Direction direction, boolean strict) {
     List<Object> best = null;
     for (List<Object> other : others.rows()) {
       boolean known = row.get(0) != null && time(row) != null && time(other) != null;
       if (!known || !row.get(0).equals(other.get(0))) continue;
       long ahead = time(other) - time(row);
       if (strict && ahead == 0) continue;
-      if (direction == AsOf.BACKWARD && ahead > 0 || direction == AsOf.FORWARD && ahead < 0)
-        continue;
+      if (direction == AsOf.Direction.BACKWARD && ahead > 0
+          || direction == AsOf.Direction.FORWARD && ahead < 0) continue;
       if (best == null || isNearer(other, best, time(row))) best = other;
     }
     return best;

@@ -30,7 +30,7 @@ class ClockFilterProperties {
     check(script, true);
   }
 
-  /** WHERE now >= b AND now < e, and, as an alternative, OR f AND now >= e + 10. */
+  /** WHERE now >= b AND now < e, and, as an alternative, OR f AND now >= b + 5. */
   private static void check(Script script, boolean two) {
     Columns columns = Columns.of("b bigint, e bigint, f boolean");
     Columns ticks = Columns.of("now bigint");
@@ -39,14 +39,14 @@ class ClockFilterProperties {
           Expression always = Columns.literal(true);
           List<Expression> values =
               two
-                  ? List.of(always, columns.get(2), columns.get(0), columns.get(1), columns.get(1))
+                  ? List.of(always, columns.get(2), columns.get(0), columns.get(1), columns.get(0))
                   : List.of(always, columns.get(0), columns.get(1));
-          Moments filter =
-              new Moments(
+          ClockFilter filter =
+              new ClockFilter(
                   ROWS, TICKS, Columns.seq(values), two ? 2 : 1, columns.seq(), Host.out(columns));
           filter.addBound(0, false, 0);
           filter.addBound(0, true, 0);
-          if (two) filter.addBound(1, false, 10);
+          if (two) filter.addBound(1, false, 5);
           return Host.Plan.of(
               List.of(
                   Host.pipe(ROWS, columns, Pipe.NULLS_MATCH),
@@ -64,7 +64,7 @@ class ClockFilterProperties {
           for (List<Object> row : inputs.get(0).rows()) {
             Long begin = (Long) row.get(0), end = (Long) row.get(1);
             boolean first = begin != null && end != null && now >= begin && now < end;
-            boolean second = Boolean.TRUE.equals(row.get(2)) && end != null && now >= end + 10;
+            boolean second = Boolean.TRUE.equals(row.get(2)) && begin != null && now >= begin + 5;
             if (first || two && second) result.add(row, 1);
           }
           return result;

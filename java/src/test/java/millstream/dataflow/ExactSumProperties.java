@@ -22,11 +22,15 @@ class ExactSumProperties {
 
   @Provide
   Arbitrary<List<Term>> finite() {
-    return terms(
+    Arbitrary<Double> all =
         Arbitraries.longs()
             .map(Double::longBitsToDouble)
             .filter(Double::isFinite)
-            .edgeCases(edges -> edges.add(0.0, -0.0, Double.MIN_VALUE, Double.MAX_VALUE)));
+            .edgeCases(edges -> edges.add(0.0, -0.0, Double.MIN_VALUE, Double.MAX_VALUE));
+    // Sums of these lie halfway between two doubles, or just beside that.
+    Arbitrary<Double> halves =
+        Arbitraries.of(0, -53, -54, -106, -1, 10).map(power -> Math.scalb(1.0, power));
+    return Arbitraries.oneOf(terms(all), terms(halves));
   }
 
   @Provide

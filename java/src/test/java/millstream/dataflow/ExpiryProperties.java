@@ -27,15 +27,17 @@ class ExpiryProperties {
     try (Host host = new Host(plan, 400)) {
       expiry.open(host.dataflow());
       List<List<Object>> waiting = new ArrayList<>();
-      long watermark = Long.MIN_VALUE;
+      long watermark = 0;
+      host.commit(watermark);
       for (int i = 0; i < rows.size(); i++) {
         List<Object> row = rows.get(i);
         Key key = new Key(new byte[] {((Integer) row.get(0)).byteValue()});
         expiry.add(key, new byte[] {(byte) i}, Columns.row(row), 1 + i % 2);
         waiting.add(Columns.list(key, (byte) i, 1L + i % 2, row.get(1)));
-        if (i % 4 != 3) continue;
-        watermark = i;
-        host.commit(watermark);
+        if (i % 4 == 3) {
+          watermark = i;
+          host.commit(watermark);
+        }
         drain(expiry, watermark, waiting);
       }
       host.commit(100);

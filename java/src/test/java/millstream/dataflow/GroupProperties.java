@@ -221,7 +221,14 @@ class GroupProperties {
           aggregate = new Extreme(at, types, filtered, !name.equals("min"), grows);
       case "bit_xor" -> {
         aggregate =
-            new Replay(at, types, filtered, once, body, columns.pick(own), value.dataType());
+            new Replay(
+                at,
+                types,
+                filtered,
+                once,
+                body,
+                Columns.seq(List.of(columns.get(own[0]))),
+                value.dataType());
         AggregateExpression whole = (AggregateExpression) Windowed.aggregate(body);
         buffers = List.of(whole.resultAttribute());
         result = whole.resultAttribute();

@@ -58,7 +58,8 @@ final class Host implements AutoCloseable {
 
   /** A pipe to a port, by keys. */
   static Pipe pipe(int port, Columns columns, int nulls, int... keys) {
-    return new Pipe(port, List.of(), columns.pick(keys), columns.seq(), columns.seq(), nulls);
+    return new Pipe(
+        port, List.of(), columns.pick(keys), Seqs.widened(columns.seq()), columns.seq(), nulls);
   }
 
   static {

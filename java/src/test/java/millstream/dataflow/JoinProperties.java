@@ -87,7 +87,7 @@ class JoinProperties {
         output);
   }
 
-  private static Bag model(
+  static Bag model(
       String kind, List<Bag> inputs, BiPredicate<List<Object>, List<Object>> condition) {
     Bag result = new Bag();
     BiPredicate<List<Object>, List<Object>> matches =
@@ -107,7 +107,7 @@ class JoinProperties {
         }
         case "ExistenceJoin(e)" -> result.add(joined(left, list(!found.isEmpty())), 1);
         case "LeftOuter", "FullOuter" -> {
-          if (found.isEmpty()) result.add(joined(left, list(null, null)), 1);
+          if (found.isEmpty()) result.add(joined(left, nulls(left)), 1);
         }
         default -> {}
       }
@@ -115,10 +115,15 @@ class JoinProperties {
     if (kind.equals("RightOuter") || kind.equals("FullOuter")) {
       for (List<Object> right : rights) {
         boolean any = inputs.get(0).rows().stream().anyMatch(left -> matches.test(left, right));
-        if (!any) result.add(joined(list(null, null), right), 1);
+        if (!any) result.add(joined(nulls(right), right), 1);
       }
     }
     return result;
+  }
+
+  /** As many NULLs as a row has columns: both sides have the same number. */
+  private static List<Object> nulls(List<Object> row) {
+    return java.util.Collections.nCopies(row.size(), null);
   }
 
   private static List<Object> joined(List<Object> left, List<Object> right) {

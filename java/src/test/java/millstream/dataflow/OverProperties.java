@@ -37,7 +37,7 @@ class OverProperties {
 
   @Provide
   Arbitrary<Script> longPartitions() {
-    return Script.over(Rows.of(Rows.ints(0), Rows.ints(300), Rows.longs(3)));
+    return Script.over(60, Rows.of(Rows.ints(0), Rows.ints(300), Rows.longs(3)));
   }
 
   // ---- frames that begin with the first row
@@ -55,7 +55,7 @@ class OverProperties {
   private static void checkRunning(Script script) {
     Columns columns = columns();
     SortOrder order = Windowed.ascending(columns.get(1));
-    List<Expression> functions =
+    List<NamedExpression> functions =
         List.of(
             Windowed.over(
                 Windowed.aggregate(new Sum(columns.get(2))),
@@ -99,7 +99,7 @@ class OverProperties {
     SortOrder order = Windowed.ascending(columns.get(1));
     Lag lag =
         new Lag(columns.get(2), Columns.literal(1), Columns.nothing(columns.get(2).dataType()));
-    List<Expression> functions =
+    List<NamedExpression> functions =
         List.of(
             Windowed.over(lag, order, lag.frame()),
             Windowed.over(
@@ -123,10 +123,10 @@ class OverProperties {
       @ForAll("scripts") Script script, @ForAll @IntRange(min = 1, max = 4) int n) {
     Columns columns = columns();
     SortOrder order = Windowed.ascending(columns.get(1));
-    List<Expression> functions =
+    List<NamedExpression> functions =
         List.of(Windowed.over(new RowNumber(), order, new RowNumber().frame()));
     script.check(
-        () -> over(columns, functions, order, new Over.Reach(-1, 0, false, n, Over.BY_ROW)),
+        () -> over(columns, functions, order, new Over.Reach(-1, 0, false, n, 0)),
         inputs -> first(n, model(columns, inputs.get(0), (rows, at) -> at + 1)));
   }
 
@@ -134,10 +134,10 @@ class OverProperties {
   void firstByRank(@ForAll("scripts") Script script, @ForAll @IntRange(min = 1, max = 4) int n) {
     Columns columns = columns();
     SortOrder order = Windowed.ascending(columns.get(1));
-    List<Expression> functions =
+    List<NamedExpression> functions =
         List.of(Windowed.over(new Rank(columns.pick(1)), order, new Rank().frame()));
     script.check(
-        () -> over(columns, functions, order, new Over.Reach(-1, 0, false, n, Over.BY_RANK)),
+        () -> over(columns, functions, order, new Over.Reach(-1, 0, false, n, 1)),
         inputs -> first(n, model(columns, inputs.get(0), OverProperties::rank)));
   }
 
@@ -157,14 +157,13 @@ class OverProperties {
     return Columns.of("p int, o int, v bigint");
   }
 
-  private static Columns output(Columns columns, List<Expression> functions) {
-    List<Attribute> made =
-        functions.stream().map(each -> ((NamedExpression) each).toAttribute()).toList();
+  private static Columns output(Columns columns, List<NamedExpression> functions) {
+    List<Attribute> made = functions.stream().map(NamedExpression::toAttribute).toList();
     return columns.and(new Columns(made));
   }
 
   private static Host.Plan over(
-      Columns columns, List<Expression> functions, SortOrder order, Over.Reach reach) {
+      Columns columns, List<NamedExpression> functions, SortOrder order, Over.Reach reach) {
     Columns row = columns.and(Columns.of("run bigint"));
     Columns output = output(columns, functions);
     Windows windows =

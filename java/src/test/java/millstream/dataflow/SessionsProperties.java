@@ -37,25 +37,27 @@ class SessionsProperties {
                     null,
                     Host.out(output)),
                 output),
-        inputs -> {
-          Map<Object, List<List<Object>>> keys = new HashMap<>();
-          for (List<Object> row : inputs.get(0).rows()) {
-            keys.computeIfAbsent(row.get(0), key -> new ArrayList<>()).add(row);
-          }
-          Bag result = new Bag();
-          for (List<List<Object>> rows : keys.values()) {
-            rows.sort(Comparator.comparing(row -> (Long) row.get(1)));
-            long session = Long.MIN_VALUE, last = Long.MIN_VALUE / 2;
-            for (List<Object> row : rows) {
-              long time = (long) row.get(1);
-              if (time - last > GAP) session = time;
-              last = time;
-              List<Object> made = new ArrayList<>(row);
-              made.add(session);
-              result.add(made, 1);
-            }
-          }
-          return result;
-        });
+        inputs -> model(inputs.get(0), GAP));
+  }
+
+  static Bag model(Bag input, long gap) {
+    Map<Object, List<List<Object>>> keys = new HashMap<>();
+    for (List<Object> row : input.rows()) {
+      keys.computeIfAbsent(row.get(0), key -> new ArrayList<>()).add(row);
+    }
+    Bag result = new Bag();
+    for (List<List<Object>> rows : keys.values()) {
+      rows.sort(Comparator.comparing(row -> (Long) row.get(1)));
+      long session = Long.MIN_VALUE, last = Long.MIN_VALUE / 2;
+      for (List<Object> row : rows) {
+        long time = (long) row.get(1);
+        if (time - last > gap) session = time;
+        last = time;
+        List<Object> made = new ArrayList<>(row);
+        made.add(session);
+        result.add(made, 1);
+      }
+    }
+    return result;
   }
 }

@@ -29,7 +29,7 @@ final class Windowed {
   }
 
   /** A function over the rows of a partition in order, as a column. */
-  static Expression over(Expression function, SortOrder order, WindowFrame frame) {
+  static NamedExpression over(Expression function, SortOrder order, WindowFrame frame) {
     WindowSpecDefinition window =
         new WindowSpecDefinition(Columns.seq(List.of()), Columns.seq(List.of(order)), frame);
     return new Alias(

@@ -1,17 +1,22 @@
 package millstream.dataflow;
 
+import java.io.Serializable;
 import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Arrays;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import scala.collection.immutable.Seq;
 
 /**
- * A condition on the time that the clock's log says it is: each row is there from one moment on, up
- * to another one, or for several such spans, of alternatives that OR joins. Rows that are to come,
- * and those that are to go, are kept in the order of these moments; a tick of the clock concerns
- * the first of them. Of a span that is over nothing is kept.
+ * A filter by the time of the clock's log: a row passes from one moment on, up to another one, or
+ * for several such spans if OR joins alternatives. The state has the rows that are to come and
+ * those that are to go, in the order of these moments; a tick of the clock concerns the first of
+ * them. A span that is over leaves no state.
  */
-public class Moments extends Operator {
+public class ClockFilter extends Operator {
   private static final long serialVersionUID = 1L;
   private static final long NEVER = Long.MAX_VALUE;
   private static final long ALWAYS = Long.MIN_VALUE;
@@ -19,14 +24,11 @@ public class Moments extends Operator {
   private final int rowPort;
   private final int tickPort;
   private final int width;
-  private final Seq values;
-  private final Seq input;
+  private final Seq<Expression> values;
+  private final Seq<Attribute> input;
   private final int alternatives;
-  private final int[] alternative;
-  private final boolean[] ends;
-  private final long[] shifts;
+  private final ArrayList<Bound> bounds = new ArrayList<>();
   private final Pipe pipe;
-  private int bounds;
   private transient Tree clock;
   private transient Tree coming;
   private transient Tree going;
@@ -44,16 +46,19 @@ public class Moments extends Operator {
    * @param input the columns of the rows.
    * @param pipe where the result goes.
    */
-  public Moments(int rowPort, int tickPort, Seq values, int alternatives, Seq input, Pipe pipe) {
+  public ClockFilter(
+      int rowPort,
+      int tickPort,
+      Seq<Expression> values,
+      int alternatives,
+      Seq<Attribute> input,
+      Pipe pipe) {
     this.rowPort = rowPort;
     this.tickPort = tickPort;
     this.width = input.size();
     this.values = values;
     this.alternatives = alternatives;
     this.input = input;
-    this.alternative = new int[values.size() - alternatives];
-    this.ends = new boolean[alternative.length];
-    this.shifts = new long[alternative.length];
     this.pipe = pipe;
   }
 
@@ -65,11 +70,10 @@ public class Moments extends Operator {
    * @param shift how many microseconds are added to it.
    */
   public void addBound(int of, boolean isEnd, long shift) {
-    alternative[bounds] = of;
-    ends[bounds] = isEnd;
-    shifts[bounds++] = shift;
+    bounds.add(new Bound(of, isEnd, shift));
   }
 
+  @Override
   void open(Dataflow dataflow) {
     int slot = dataflow.newSlot();
     clock = new Tree(dataflow.state(), slot, null);
@@ -83,6 +87,7 @@ public class Moments extends Operator {
     pipe.open(dataflow);
   }
 
+  @Override
   boolean takes(int port) {
     return port == rowPort || port == tickPort;
   }
@@ -91,12 +96,12 @@ public class Moments extends Operator {
    * The time first: of rows that come and go before it, nobody has to hear. Then all that is sent
    * has the newest of the LSNs, since only there it is that time.
    */
+  @Override
   void work(Kept root, Change changes) {
     if (!isKnown) recall();
-    long to = now, lsn = 0L;
+    long to = now, lsn = newestLsn(changes);
     for (Change each = changes; each != null; each = each.next) {
       if (each.port == tickPort) to = Math.max(to, Pipe.row(each.row, 1).getLong(0));
-      lsn = Math.max(lsn, each.lsn);
     }
     boolean advances = to > now;
     if (advances) advance(to, lsn);
@@ -146,16 +151,18 @@ public class Moments extends Operator {
       begins[i] = ALWAYS;
       until[i] = !found.isNullAt(i) && found.getBoolean(i) ? NEVER : ALWAYS;
     }
-    for (int i = 0; i < bounds; i++) {
-      int of = alternative[i], place = alternatives + i;
-      long at = found.isNullAt(place) ? 0L : sum(found.getLong(place), shifts[i]);
+    int place = alternatives;
+    for (Bound bound : bounds) {
+      int of = bound.alternative;
+      long at = found.isNullAt(place) ? 0L : sum(found.getLong(place), bound.shift);
       if (found.isNullAt(place)) {
         until[of] = ALWAYS;
-      } else if (ends[i]) {
+      } else if (bound.isEnd) {
         until[of] = Math.min(until[of], at);
       } else {
         begins[of] = Math.max(begins[of], at);
       }
+      place++;
     }
     if (alternatives > 1) unite(begins, until);
     for (int i = 0; i < alternatives; i++) {
@@ -198,6 +205,9 @@ public class Moments extends Operator {
     pipe.send(Pipe.row(bytes, width), lsn, weight);
   }
 
+  /** A time that the clock's is compared with: the beginning or the end of a span. */
+  private record Bound(int alternative, boolean isEnd, long shift) implements Serializable {}
+
   // ---- what is stored
 
   /** A moment, and what follows it, in the order of moments. */
@@ -212,7 +222,7 @@ public class Moments extends Operator {
   }
 
   private static byte[] rest(byte[] bytes, int from) {
-    return java.util.Arrays.copyOfRange(bytes, from, bytes.length);
+    return Arrays.copyOfRange(bytes, from, bytes.length);
   }
 
   /** The sum; the first or the last moment of all, where it is beyond. */
