@@ -28,6 +28,8 @@ pa.array([0])  # imports pandas
 # Compiled so, its code would have 48 MB, which the views of many tests fill: it is thrown out, and
 # compiled again.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
+# Each change of a view is compared with its rows: one that retracts a row that is not there fails.
+os.environ["MILLSTREAM_CHECK_ROWS"] = "1"
 load_profile()
 pytest_plugins = ["tests.plain_rules"]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

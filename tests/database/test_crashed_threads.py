@@ -10,7 +10,6 @@ import pytest
 
 import millstream as ms
 from millstream.testing import engine_of, inlet_of, wait_until
-from millstream.views.running import Ticker
 
 
 class BugError(Exception):
@@ -50,16 +49,6 @@ def test_of_a_follower(db, source, monkeypatch, caplog):
         with pytest.raises(ms.errors.ViewFailedError, match="BugError: no"):
             reader.recv(timeout=60)
     assert db.query("SHOW VIEWS").to_pylist()[0]["state"] == "failed"
-
-
-def test_of_a_ticker(db, source, monkeypatch, caplog):
-    monkeypatch.setattr("millstream.views.view.View.tick", broken)
-    db.execute("CREATE MATERIALIZED VIEW v AS SELECT n FROM s")
-    view = engine_of(db).views["v"].view
-    Ticker(view, 0.001)
-    wait_until(lambda: view.progress.error is not None)
-    with pytest.raises(ms.errors.ViewFailedError, match="BugError: no"):
-        db.query("SELECT n FROM v")
 
 
 def test_of_a_watch_over_idle_time(db, monkeypatch, caplog):

@@ -192,7 +192,7 @@ def check_tidy(db):
     topics = engine_of(db).log.topics
     assert {each for each in topics if not each.startswith("__")} == {"s", *views}
     kept = {each for each in topics if each.startswith(("__state", "__pending", "__query"))}
-    assert kept == set(engine_of(db).views["v"].planned.shape.topics if "v" in views else ())
+    assert kept == set(engine_of(db).views["v"].planned.rows.topics if "v" in views else ())
     known = {engine_of(db).views.storage.checkpoint_of(each).name for each in engine_of(db).catalog}
     folder = db.path / "views"
     assert {each.name for each in folder.iterdir()} <= known if folder.is_dir() else True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import pyarrow as pa
@@ -28,7 +29,6 @@ def spark(rows, weights, schema=SCHEMA):
 def contents(rows):
     table = rows.snapshot()
     assert table.schema.equals(rows.schema.arrow)
-    assert table.num_rows == len(rows)
     return Counter(
         repr(row) for batch in table.to_batches() for row in rows.schema.arrow_to_rows(batch)
     )
@@ -61,12 +61,13 @@ class TestBag:
             if diff.changes is not None:
                 for row, weight in zip(diff.changes.rows, diff.changes.weights, strict=True):
                     changed[repr(row)] += weight
-                again.load(diff.stored)
+                again.load(diff.changes)
             assert dict(changed) == {row: weight for row, weight in net.items() if weight}
             counts.update(net)
             bag.apply(diff)
             assert contents(bag) == +counts
             assert contents(again) == +counts
+            assert len(bag) == len(again) == max(sum(counts.values()), 0)
 
     @given(steps(flat))
     def test_each_row_as_often_as_it_was_inserted(self, few, steps):
@@ -93,6 +94,44 @@ class TestBag:
         assert diff.changes.rows == [("b", 2.0), ("a", 1.0), ("a", 3.0)]
         assert diff.changes.weights == [1, -1, 1]
 
+    def test_recent_rows_move_to_runs(self, monkeypatch, few):
+        """Rows come, go and come again, while most of them lie in runs that are joined."""
+        monkeypatch.setattr(bag_module, "_MOST", 20)
+        chance, bag, counts = random.Random(few), Bag(SCHEMA), Counter()
+        bag.few = few
+        for _ in range(300):
+            there = list(counts.elements())
+            gone = Counter(chance.sample(there, min(len(there), chance.choice([0, 1, 9]))))
+            come = Counter(
+                (f"k{chance.randrange(40)}", 1.0) for _ in range(chance.choice([0, 1, 9]))
+            )
+            counts.subtract(gone)
+            counts.update(come)
+            counts = +counts
+            changed = [(row, -n) for row, n in gone.items()] + list(come.items())
+            if changed:
+                diff = bag.diff(spark(*zip(*changed, strict=True)))
+                bag.check(diff)
+                bag.apply(diff)
+            assert len(bag) == counts.total()
+        assert contents(bag) == Counter(repr(row) for row in counts.elements())
+        rows, weights = bag.capture()()
+        again = Bag(SCHEMA)
+        own = None if weights is None else pa.array(weights)
+        [data] = rows.combine_chunks().to_batches()
+        again.load(ChangeBatch(SCHEMA, None, data, own))
+        assert contents(again) == contents(bag)
+
+    def test_a_retraction_of_nothing_is_found(self, few):
+        bag = Bag(SCHEMA)
+        bag.few = few
+        for rows in ([("a", 1.0), ("b", 1.0)], [("a", 1.0)]):
+            bag.apply(bag.diff(spark(rows, [1] * len(rows))))
+        bag.check(bag.diff(spark([("a", 1.0)], [-2])))
+        for row, weight in ((("a", 1.0), -3), (("b", 2.0), -1)):
+            with pytest.raises(AssertionError, match="is retracted that is not there"):
+                bag.check(bag.diff(spark([row], [weight])))
+
     def test_a_column_may_be_called_count(self, monkeypatch, few):
         monkeypatch.setattr(bag_module, "_FEW", few)
         bag = Bag(Schema.of(_count="BIGINT"))
@@ -110,7 +149,7 @@ class TestAppendOnlyRows:
             all_rows += rows
             if rows:
                 assert repr(diff.changes.rows) == repr(rows)
-                again.load(diff.stored)
+                again.load(diff.changes)
             else:
                 assert diff.changes is None
         assert contents(rows_kept) == contents(again) == Counter(map(repr, all_rows))
@@ -122,6 +161,11 @@ class TestAppendOnlyRows:
             rows_kept.apply(rows_kept.diff(spark([("a", float(number))], [1])))
         assert rows_kept.snapshot().column("x").to_pylist() == [float(n) for n in range(1000)]
         assert len(rows_kept._pieces) < 1000 / 32 + 7
+
+    def test_a_row_may_come_twice_at_once(self):
+        rows_kept = AppendOnlyRows(SCHEMA)
+        diff = rows_kept.diff(spark([("a", 1.0), ("b", 1.0)], [2, 1]))
+        assert diff.changes.rows == [("a", 1.0), ("a", 1.0), ("b", 1.0)]
 
     def test_a_retraction_is_refused(self):
         rows_kept = AppendOnlyRows(SCHEMA)

@@ -8,7 +8,7 @@ from millstream.catalog import SYSTEM
 from millstream.engine.deliveries import PREFIX
 from millstream.sql.inputs import CLOCK
 from millstream.views.definitions import HIDDEN
-from millstream.views.result_shapes import PENDING, STATE
+from millstream.views.rows import PENDING, STATE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,6 +24,7 @@ from millstream.errors import (
 from millstream.model.clock import system_clock
 from millstream.threads import uninterrupted
 from millstream.views.definitions import statement_of
+from millstream.views.failures import unrepeatable
 from millstream.views.replacement import begin_instead, build_beside, take_over
 
 if TYPE_CHECKING:
@@ -213,8 +214,24 @@ def rebuild(engine: Engine, name: str) -> None:
     Raises:
         Error: that cannot be done; what is stored of the view stays as it is.
     """
-    statement = statement_of(engine.catalog[name])
+    definition = engine.catalog[name]
+    _check_repeatable(engine, definition)
+    statement = statement_of(definition)
     _has_created(engine, replace(statement, or_replace=True, if_not_exists=False))
+
+
+def _check_repeatable(engine: Engine, definition: Definition) -> None:
+    """Raise if rows that a view has read are kept no more: what it has shown would be lost.
+
+    Raises:
+        ViewFailedError: retention has removed some.
+    """
+    for name, first in definition.firsts:
+        read = engine.catalog.get(name)
+        if read is None or read.has_base:  # the current rows are enough
+            continue
+        if engine.log.topic(name).low_lsn > max(first, definition.begins):
+            raise unrepeatable(definition, "of an earlier version")
 
 
 def check_replacement(engine: Engine, old: Definition, planned: PlannedView) -> None:
@@ -305,7 +322,8 @@ def _handover(
 def _check_unread(engine: Engine, definition: Definition) -> None:
     """Raise if a view that is to be replaced is read by views, or its late rows by anything."""
     names = _dropped_with(engine, definition)
-    readers = _readers_of(engine, definition, names)
+    outdated = engine.views.outdated  # which are computed anew, too
+    readers = [each for each in _readers_of(engine, definition, names) if each not in outdated]
     if readers:
         raise _in_use(engine, definition, readers, or_else="")
     for name in names[1:]:

@@ -127,8 +127,6 @@ def _on_spark(plan: ViewPlan, emit: Emit) -> Iterator[str]:
     if plan.window is not None:
         yield f"window {plan.window.kind} over {plan.window.column}"
     yield f"Spark SQL: {plan.spark_sql}"
-    keys = f" by {', '.join(plan.keys)}" if plan.keys else ""
-    yield f"result: {plan.shape}{keys}"
     yield f"emit {emit.mode if emit.every is None else 'every ' + duration_text(emit.every)}"
 
 

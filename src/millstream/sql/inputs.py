@@ -42,3 +42,6 @@ CLOCK_INPUT: Final = Input(
     CLOCK, "source", Schema.of(**{CLOCK_COLUMN: "TIMESTAMP NOT NULL"}), retracts=True
 )
 """Only its newest row counts, so a view begins with what it has, as with the rows of a table."""
+
+TICKS: Final = Input(CLOCK, "source", CLOCK_INPUT.schema)
+"""The clock's log for a view that waits for its ticks, and reads none of its rows."""

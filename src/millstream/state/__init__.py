@@ -1,6 +1,6 @@
-"""Current rows in Arrow: by key, as multisets, as groups; what changes, and when that is emitted.
+"""Current rows as weighted multisets, in Python and in Arrow; rows as they are saved.
 
 Takes: batches of weighted rows in LSN order.
-Gives: the rows that hold now, the differences that a batch makes, and which of them are due.
+Gives: the rows that hold now, and what a batch changes in them.
 Never knows: SQL, Spark, files, logs, readers.
 """

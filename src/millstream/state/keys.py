@@ -1,33 +1,25 @@
 """Keys: which values of Arrow arrays are the same, and their hashes.
 
 As GROUP BY and IS NOT DISTINCT FROM see it: NULL is the same as NULL, NaN as NaN, 0.0 as -0.0; in
-nested values, too. Values that are the same have the same hash, whether many rows are hashed from
-Arrow or one from Python values. Hashes only find candidates, so a collision costs time and nothing
-else. They are never stored: another release may hash otherwise.
+nested values, too. Values that are the same have the same hash. Hashes only find candidates, so a
+collision costs time and nothing else. They are never stored: another release may hash otherwise.
 """
 
 from __future__ import annotations
 
-import math
-import struct
-from decimal import Context
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.model.arrow_lists import map_entries
-from millstream.model.clock import EPOCH, MICROSECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from datetime import date, datetime, timedelta
-    from decimal import Decimal
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from millstream.model.types import SqlType
 
 # ---- equality
 
@@ -102,8 +94,6 @@ _SHIFT = 29
 _MASK = (1 << 64) - 1
 _NAN = 0x7FF8000000000000
 _LONG = 256  # bytes; a longer text is hashed alone, so that it holds up no others
-_EXACT = Context(prec=76)
-_DAY_ZERO = EPOCH.toordinal()
 
 
 # ---- hashes of many rows
@@ -209,79 +199,12 @@ def _lists(hashes: Hashes, column: pa.Array) -> Hashes:
     return _step(_step(hashes, sums[ends] - sums[ends - lengths]), lengths.view(np.uint64))
 
 
-# ---- the hash of one row
-
-
-def one_hasher(types: Sequence[SqlType]) -> Callable[[Sequence[Any]], int]:
-    """What hashes one key of these types, none of them nested, given as Python values."""
-    mixers = [_mixer(each) for each in types]
-
-    def hash_one(key: Sequence[Any]) -> int:
-        hashed = _SEED
-        for mix, value in zip(mixers, key, strict=True):
-            hashed = _mix(hashed, _NULL) if value is None else mix(hashed, value)
-        return hashed
-
-    return hash_one
-
-
 def _mix(hashed: int, word: int) -> int:
     hashed = ((hashed ^ word) * _FACTOR) & _MASK
     return hashed ^ (hashed >> _SHIFT)
-
-
-def _mixer(of: SqlType) -> Callable[[int, Any], int]:
-    if of.kind == "DECIMAL":
-        return _decimal_mixer(of.arrow.scale)
-    return _MIXERS.get(of.kind, _hash_int)
-
-
-def _hash_int(hashed: int, value: int) -> int:
-    return _mix(hashed, value & _MASK)
-
-
-def _hash_float(hashed: int, value: float) -> int:
-    if math.isnan(value):
-        return _mix(hashed, _NAN)
-    return _mix(hashed, int.from_bytes(struct.pack("<d", value + 0.0), "little"))
-
-
-def _hash_text(hashed: int, value: str) -> int:
-    return _hash_bytes(hashed, value.encode())
 
 
 def _hash_bytes(hashed: int, value: bytes) -> int:
     for at in range(0, len(value), 8):
         hashed = _mix(hashed, int.from_bytes(value[at : at + 8], "little"))
     return _mix(hashed, len(value))
-
-
-def _hash_date(hashed: int, value: date) -> int:
-    return _hash_int(hashed, value.toordinal() - _DAY_ZERO)
-
-
-def _hash_interval(hashed: int, value: timedelta) -> int:
-    return _hash_int(hashed, value // MICROSECOND)
-
-
-def _hash_timestamp(hashed: int, value: datetime) -> int:
-    return _hash_interval(hashed, value - EPOCH)
-
-
-def _decimal_mixer(scale: int) -> Callable[[int, Decimal], int]:
-    def hash_decimal(hashed: int, value: Decimal) -> int:
-        unscaled = int(_EXACT.scaleb(value, scale))
-        return _mix(_mix(hashed, unscaled & _MASK), (unscaled >> 64) & _MASK)
-
-    return hash_decimal
-
-
-_MIXERS: dict[str, Callable[[int, Any], int]] = {
-    "REAL": _hash_float,
-    "DOUBLE": _hash_float,
-    "VARCHAR": _hash_text,
-    "BINARY": _hash_bytes,
-    "DATE": _hash_date,
-    "TIMESTAMP": _hash_timestamp,
-    "INTERVAL": _hash_interval,
-}

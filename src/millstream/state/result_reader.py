@@ -10,7 +10,6 @@ import pyarrow as pa
 from millstream.errors import SchemaMismatchError
 from millstream.model.arrow_values import column_values
 from millstream.model.result_rows import ResultRows, as_arrow
-from millstream.state.keys import as_mask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,10 +17,6 @@ if TYPE_CHECKING:
     from millstream.model.result_rows import Results
     from millstream.model.schema import Row, Schema
     from millstream.model.types import SqlType
-    from millstream.state.keys import Mask
-
-SHOWN = "_shown"
-"""The column that says whether a group is shown at all."""
 
 WEIGHT = "_weight"
 """The column with the weight of a row: how often it is inserted or, below 0, retracted."""
@@ -41,7 +36,7 @@ class ResultReader:
         schema: the columns to read.
     """
 
-    __slots__ = ("_chosen", "_columns", "_exact", "_known", "_places", "_shown", "schema")
+    __slots__ = ("_chosen", "_columns", "_exact", "_known", "_places", "schema")
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -49,7 +44,6 @@ class ResultReader:
         self._places: list[int] = []
         self._chosen: Callable[[Row], Row] = tuple  # the columns of a row
         self._columns: list[tuple[str, SqlType, int]] = []
-        self._shown: int | None = None
         self._exact = False
 
     def arrow(self, batch: Results) -> pa.RecordBatch:
@@ -61,34 +55,21 @@ class ResultReader:
             return pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow)
         return self.schema.conform(batch.select(self._places))
 
-    def rows(self, batch: Results) -> tuple[list[Row], Mask | list[bool] | None]:
-        """The columns as Python rows, and which of them are shown; None when all are.
+    def rows(self, batch: Results) -> list[Row]:
+        """The columns as Python rows.
 
         Raises:
             SchemaMismatchError: a value that Python cannot hold, such as the year 10000.
         """
         self._learn(batch.schema)
         if isinstance(batch, ResultRows) and self._exact:
-            return self._python_rows(batch.rows)
+            return list(map(self._chosen, batch.rows))
         batch = as_arrow(batch)
-        shown = None if self._shown is None else as_mask(batch.column(self._shown))
         if not self._exact:
-            return self.schema.arrow_to_rows(self.arrow(batch)), shown
+            return self.schema.arrow_to_rows(self.arrow(batch))
         column = batch.column
         values = [column_values(name, of, column(place)) for name, of, place in self._columns]
-        return list(zip(*values, strict=True)), shown
-
-    def _python_rows(self, rows: Sequence[Row]) -> tuple[list[Row], list[bool] | None]:
-        shown = self._shown
-        made = list(map(self._chosen, rows))
-        return made, None if shown is None else [row[shown] is True for row in rows]
-
-    def shown(self, batch: pa.RecordBatch) -> Mask | None:
-        """Which rows are shown; None when all are."""
-        self._learn(batch.schema)
-        if self._shown is None:
-            return None
-        return as_mask(batch.column(self._shown))
+        return list(zip(*values, strict=True))
 
     def _learn(self, schema: pa.Schema) -> None:
         if schema is self._known:
@@ -106,8 +87,6 @@ class ResultReader:
         self._chosen = row_getter(self._places)
         pairs = zip(self._places, self.schema.arrow, strict=True)
         self._exact = all(schema.field(place).type == field.type for place, field in pairs)
-        hides = SHOWN in schema.names and SHOWN not in self.schema.names
-        self._shown = schema.get_field_index(SHOWN) if hides else None
         named = zip(self.schema.columns, self._places, strict=True)
         self._columns = [(column.name, column.type, place) for column, place in named]
         self._known = schema

@@ -1,13 +1,12 @@
-"""Runs: immutable rows in Arrow, found by the hash of their key; new results compared with them.
+"""Runs: rows in Arrow, each with a weight, found by their hash when some of them go. Pure.
 
-A view's rows lie in a few runs, each at least twice as large as the next. A row of a run is never
-changed, only marked as deleted. Every key is alive in one run at most, so runs do not hide each
-other's rows and no tombstones are kept. Pure.
+The rows of a run do not change, only their weights; a row whose weight is 0 has gone. Runs are
+hashed when a row is first looked for: where rows only come, none ever is.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,159 +18,186 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.state.keys import Hashes, Mask
+    from millstream.state.keys import Hashes
 
     Places = NDArray[np.int64]
+    Weights = NDArray[np.int8] | NDArray[np.int64]
 
 _LARGEST = 1 << 30  # bytes: the offsets of Arrow's strings end at 2 GiB
+_MOST_SMALL = np.iinfo(np.int8).max
+
+
+class _Index:
+    """Rows, and where each is by its hash; made when it is first asked for, and never changed."""
+
+    __slots__ = ("batch", "made")
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+        self.made: tuple[Hashes, NDArray[np.int32]] | None = None
+
+    def get(self) -> tuple[Hashes, NDArray[np.int32]]:
+        """The hashes, sorted, and the place of the row that each is of."""
+        if self.made is None:
+            hashes = hash_columns(self.batch.columns, self.batch.num_rows)
+            order = hashes.argsort(kind="stable")
+            self.made = hashes[order], order.astype(np.int32)
+        return self.made
 
 
 class Run:
-    """Some rows and an index over the hashes of their keys.
+    """Some rows and their weights, with an index over their hashes.
+
+    Args:
+        batch: the rows.
+        weights: how often each is there; None: once.
 
     Attributes:
         batch: the rows.
-        alive: which of them still count.
-        live: how many do.
+        weights: how often each is there; 0: it has gone.
+        live: how many rows have not gone.
     """
 
-    __slots__ = ("_groups", "_index", "_keys", "alive", "batch", "live")
+    __slots__ = ("_index", "batch", "live", "weights")
 
-    def __init__(
-        self,
-        batch: pa.RecordBatch,
-        index: tuple[Hashes, NDArray[np.int32]] | None,
-        keys: Sequence[int] = (),
-    ) -> None:
+    def __init__(self, batch: pa.RecordBatch, weights: Weights | None = None) -> None:
         self.batch = batch
-        self._index = index
-        self._keys = keys
-        self.alive = np.ones(batch.num_rows, np.bool_)
+        self.weights: Weights
+        if weights is None:
+            self.weights = np.ones(batch.num_rows, np.int8)
+        else:
+            is_small = not len(weights) or weights.max() <= _MOST_SMALL
+            self.weights = weights.astype(np.int8) if is_small else weights
         self.live = batch.num_rows
-        self._groups: tuple[Hashes, NDArray[np.int32]] | None = None
+        self._index = _Index(batch)
 
-    @classmethod
-    def of(cls, batch: pa.RecordBatch, hashes: Hashes) -> Run:
-        """A run of rows and their hashes, in any order."""
-        return cls(batch, _sorted(hashes))
+    def copy(self) -> Run:
+        """The same rows with weights of their own."""
+        made = Run.__new__(Run)
+        made.batch, made.weights, made.live = self.batch, self.weights.copy(), self.live
+        made._index = self._index  # noqa: SLF001
+        return made
 
-    @classmethod
-    def unindexed(cls, batch: pa.RecordBatch, keys: Sequence[int]) -> Run:
-        """A run of rows, given the places of their key columns; hashed when one is looked for."""
-        return cls(batch, None, keys)
+    @property
+    def is_indexed(self) -> bool:
+        """Whether a row was looked for."""
+        return self._index.made is not None
 
     @property
     def index(self) -> tuple[Hashes, NDArray[np.int32]]:
         """The hashes, sorted, and the place of the row that each is of."""
-        index = self._index
-        if index is None:
-            columns = [self.batch.column(key) for key in self._keys]
-            index = self._index = _sorted(hash_columns(columns, self.batch.num_rows))
-        return index
+        return self._index.get()
 
-    def candidates(self, hashed: int) -> list[int]:
-        """The places of the rows alive that have a hash."""
-        wanted, (hashes, places) = np.uint64(hashed), self.index
-        at = int(hashes.searchsorted(wanted))
-        found = []
-        while at < len(hashes) and hashes[at] == wanted:
-            if self.alive[places[at]]:
-                found.append(int(places[at]))
-            at += 1
-        return found
+    def set_index(self, runs: Sequence[Run]) -> None:
+        """Make the index of those of the runs that this one has the living rows of."""
+        hashes, places, base = [], [], 0
+        for run in runs:
+            run_hashes, run_places = run.index
+            alive = run.weights != 0
+            kept = alive[run_places]
+            moved = np.cumsum(alive, dtype=np.int32) + np.int32(base - 1)
+            hashes.append(run_hashes[kept])
+            places.append(moved[run_places[kept]])
+            base += run.live
+        together = np.concatenate(hashes)
+        order = together.argsort(kind="stable")  # which only merges what is sorted piece by piece
+        self._index.made = together[order], np.concatenate(places)[order]
+
+    def living(self) -> tuple[pa.RecordBatch, Weights]:
+        """The rows that have not gone, and their weights."""
+        if self.live == self.batch.num_rows:
+            return self.batch, self.weights
+        alive = self.weights != 0
+        return self.batch.filter(pa.array(alive)), self.weights[alive]
 
     def find(
-        self, hashes: Hashes, keys: Sequence[pa.Array], rows: Places, columns: Sequence[int]
+        self, hashes: Hashes, columns: Sequence[pa.Array], rows: Places, weights: Weights
     ) -> tuple[Places, Places]:
-        """Which of some keys are here, and at which places.
+        """Find the first place of each of some rows, among those that have not gone.
 
         Args:
-            hashes: the hashes of the keys; sorted ones are found faster.
-            keys: columns in which the keys are.
+            hashes: the hashes of the rows; sorted ones are found faster.
+            columns: columns in which the rows are.
             rows: where in these columns; one for each hash.
-            columns: the run's columns to compare them with.
+            weights: of the rows of this run.
+
+        Returns:
+            The rows that are here, and at which places of this run.
         """
         known, places_of = self.index
-        size = len(known)
         at = known.searchsorted(hashes)
-        found: list[tuple[Places, Places]] = []
+        none = np.zeros(0, np.int64)
+        found, places_found = [none], [none]
         while len(rows):
-            inside = np.flatnonzero(at < size)
+            inside = np.flatnonzero(at < len(known))
             inside = inside[known[at[inside]] == hashes[inside]]
             hashes, rows, at = hashes[inside], rows[inside], at[inside]
             places = places_of[at].astype(np.int64)
-            match = self.alive[places]
-            match[match] = self._same(keys, rows[match], columns, places[match])
-            found.append((rows[match], places[match]))
+            match = weights[places] != 0
+            match[match] = self._same(columns, rows[match], places[match])
+            found.append(rows[match])
+            places_found.append(places[match])
             rest = ~match
             hashes, rows, at = hashes[rest], rows[rest], at[rest] + 1
-        none = np.zeros(0, np.int64)
-        return (
-            np.concatenate([none, *(part[0] for part in found)]),
-            np.concatenate([none, *(part[1] for part in found)]),
-        )
+        return np.concatenate(found), np.concatenate(places_found)
 
-    def members(
-        self, hashes: Hashes, keys: Sequence[pa.Array], columns: Sequence[int]
-    ) -> pa.RecordBatch:
-        """All rows alive that have, in some columns, one of some keys, which all differ.
-
-        Args:
-            hashes: the hashes of the keys.
-            keys: columns with the keys, in the order of the hashes.
-            columns: the run's columns to compare them with; always the same ones.
-        """
-        if self._groups is None:
-            known = hash_columns([self.batch.column(column) for column in columns], len(self.alive))
-            order = known.argsort(kind="stable")
-            self._groups = known[order], order.astype(np.int32)
-        known, group_places = self._groups
-        first, end = known.searchsorted(hashes), known.searchsorted(hashes, "right")
-        counts = end - first
-        rows = np.repeat(np.arange(len(hashes)), counts)
-        before = np.repeat(np.cumsum(counts) - counts, counts)
-        at = np.repeat(first, counts) + np.arange(len(rows)) - before
-        places = group_places[at].astype(np.int64)
-        match = self.alive[places]
-        match[match] = self._same(keys, rows[match], columns, places[match])
-        return self.batch.take(pa.array(places[match]))
-
-    def delete(self, places: Places) -> int:
-        """Mark some rows as deleted; returns how many."""
-        self.alive[places] = False
-        self.live -= len(places)
-        return len(places)
-
-    def _same(
-        self,
-        keys: Sequence[pa.Array],
-        rows: Places,
-        columns: Sequence[int],
-        places: Places,
-    ) -> Mask:
+    def _same(self, columns: Sequence[pa.Array], rows: Places, places: Places) -> NDArray[np.bool_]:
         wanted, held = pa.array(rows), pa.array(places)
         pairs = (
-            (key.take(wanted), self.batch.column(column).take(held))
-            for key, column in zip(keys, columns, strict=True)
+            (column.take(wanted), own.take(held))
+            for column, own in zip(columns, self.batch.columns, strict=True)
         )
         return same_rows(pairs, len(rows))
 
+    def take_away(self, places: Places, weights: Places) -> None:
+        """Make rows less; none of the places is there twice."""
+        left = self.weights[places] - weights
+        self.weights[places] = left
+        self.live -= int((left == 0).sum())
 
-def _sorted(hashes: Hashes) -> tuple[Hashes, NDArray[np.int32]]:
+
+def take_rows(
+    runs: Sequence[Run], rows: pa.RecordBatch, wanted: Places
+) -> tuple[list[tuple[Run, Places, Places]], Places]:
+    """Find rows that go, in the runs that have them. Nothing changes.
+
+    Args:
+        runs: where they may be.
+        rows: the rows; all of them differ.
+        wanted: how many of each go.
+
+    Returns:
+        Runs, places and how many rows go there; and how many of each row were not found.
+    """
+    found: list[tuple[Run, Places, Places]] = []
+    left = wanted.copy()
+    if not runs or not rows.num_rows:
+        return found, left
+    hashes = hash_columns(rows.columns, rows.num_rows)
     order = hashes.argsort(kind="stable")
-    return hashes[order], order.astype(np.int32)
-
-
-def living(batch: pa.RecordBatch, alive: Mask | None) -> pa.RecordBatch:
-    """The rows that are alive; all of them without a mask."""
-    return batch if alive is None else batch.filter(pa.array(alive))
+    for run in runs:
+        missing = order[left[order] > 0]
+        weights = run.weights
+        while len(missing):
+            here, places = run.find(hashes[missing], rows.columns, missing, weights)
+            if not len(here):
+                break
+            taken = np.minimum(left[here], weights[places].astype(np.int64))
+            found.append((run, places, taken))
+            left[here] -= taken
+            missing = here[left[here] > 0]
+            if len(missing):  # the run may have the row at another place, too
+                missing = missing[hashes[missing].argsort(kind="stable")]
+                weights = weights.copy()
+                weights[places] -= taken.astype(weights.dtype)
+    return found, left
 
 
 def compacted(runs: Sequence[Run]) -> tuple[Run, ...]:
-    """Runs with the same rows alive: each at least twice the next, and at least half alive.
+    """Runs with the same rows: each at least twice the next, and at least half of its rows live.
 
     Returns the runs themselves when there is nothing to do. The work is in proportion to the rows
-    that were inserted and deleted since, with a factor of the logarithm of all.
+    that came and went since, with a factor of the logarithm of all.
     """
     start = len(runs)
     size = memory = 0
@@ -179,7 +205,7 @@ def compacted(runs: Sequence[Run]) -> tuple[Run, ...]:
         run = runs[number]
         size, memory = size + run.live, memory + run.batch.nbytes
         fits = memory <= _LARGEST
-        if run.live < len(run.alive) / 2 or (fits and size - run.live > run.live / 2):
+        if run.live < run.batch.num_rows / 2 or (fits and size - run.live > run.live / 2):
             start = number
     if start == len(runs):
         return tuple(runs)
@@ -187,7 +213,7 @@ def compacted(runs: Sequence[Run]) -> tuple[Run, ...]:
 
 
 def _merged(runs: Sequence[Run]) -> list[Run]:
-    """All rows alive in one run, or in several when one would be too large."""
+    """All rows that have not gone in one run, or in several when one would be too large."""
     made: list[Run] = []
     group: list[Run] = []
     memory = 0
@@ -202,69 +228,33 @@ def _merged(runs: Sequence[Run]) -> list[Run]:
 
 
 def _merge(runs: Sequence[Run]) -> Run:
-    batches, hashes, places = [], [], []
-    base = 0
-    for run in runs:
-        run_hashes, run_places = run.index
-        kept = run.alive[run_places]
-        moved = np.cumsum(run.alive, dtype=np.int32) + np.int32(base - 1)
-        batches.append(living(run.batch, run.alive if run.live < len(run.alive) else None))
-        hashes.append(run_hashes[kept])
-        places.append(moved[run_places[kept]])
-        base += run.live
-    together = np.concatenate(hashes)
-    order = together.argsort(kind="stable")  # which only merges what is sorted piece by piece
-    index = together[order], np.concatenate(places)[order]
-    return Run(pa.concat_batches(batches), index)
+    parts = [run.living() for run in runs]
+    made = Run(
+        pa.concat_batches([batch for batch, _ in parts]),
+        np.concatenate([weights for _, weights in parts]),
+    )
+    if max(runs, key=lambda each: each.live).is_indexed:
+        made.set_index(runs)
+    return made
 
 
-def run_of(batch: pa.RecordBatch, keys: Sequence[int]) -> Run:
-    """A run of some rows, given the places of their key columns."""
-    return Run.of(batch, hash_columns([batch.column(key) for key in keys], batch.num_rows))
+# ---- what the changes of a batch come to
 
 
-# ---- many new results beside the old ones
+def net(rows: pa.RecordBatch, weights: Places) -> tuple[Places, Places]:
+    """Where the rows are whose weights do not cancel, each at its last place, and their weights."""
+    sums = np.zeros(rows.num_rows, np.int64)
+    np.add.at(sums, _last(rows), weights)
+    places = np.flatnonzero(sums)
+    return places, sums[places]
 
 
-class Newest(NamedTuple):
-    """The last result of each group in a batch.
-
-    Attributes:
-        batch: all results.
-        places: where in it the last ones are, in the order of their hashes.
-        hashes: these hashes.
-        last: for each place of the batch, that of the last result of the same group.
-    """
-
-    batch: pa.RecordBatch
-    places: Places
-    hashes: Hashes
-    last: Places
-
-
-class Compared(NamedTuple):
-    """New results beside the old ones, in the order in which they came.
-
-    Attributes:
-        newest: the new results.
-        old: the old ones that were found.
-        old_places: for each place of the batch, where its old result is in ``old``; or -1.
-        found: the runs that hold the old ones, with the places in them and in the batch.
-    """
-
-    newest: Newest
-    old: pa.RecordBatch
-    old_places: Places
-    found: list[tuple[Run, Places, Places]]
-
-
-def newest(batch: pa.RecordBatch, keys: Sequence[int]) -> Newest:
-    """The last result of each group."""
-    columns = [batch.column(key) for key in keys]
-    hashes = hash_columns(columns, batch.num_rows)
+def _last(batch: pa.RecordBatch) -> Places:
+    """For each row the place of the last one that is the same."""
+    hashes = hash_columns(batch.columns, batch.num_rows)
     order = hashes.argsort(kind="stable")
     hashes = hashes[order]
-    later = np.arange(len(order))  # for each row the next one of its group, or itself
+    later = np.arange(len(order))  # for each row the next one that is the same, or itself
     rows, distance = later.copy(), 1
     # Among rows of one hash, each is compared with the next, and if these differ, which only a
     # collision can bring about, with the one after that.
@@ -272,7 +262,7 @@ def newest(batch: pa.RecordBatch, keys: Sequence[int]) -> Newest:
         rows = rows[rows < len(order) - distance]
         rows = rows[hashes[rows] == hashes[rows + distance]]
         one, other = pa.array(order[rows]), pa.array(order[rows + distance])
-        pairs = ((column.take(one), column.take(other)) for column in columns)
+        pairs = ((column.take(one), column.take(other)) for column in batch.columns)
         superseded = same_rows(pairs, len(rows))
         later[rows[superseded]] += distance
         rows, distance = rows[~superseded], distance + 1
@@ -281,121 +271,4 @@ def newest(batch: pa.RecordBatch, keys: Sequence[int]) -> Newest:
         later = later[later]
     last = np.empty_like(order)
     last[order] = order[later]
-    return Newest(batch, order[is_last], hashes[is_last], last)
-
-
-def net(rows: pa.RecordBatch, weights: Places) -> tuple[Places, Places]:
-    """Where the rows are whose weights do not cancel, each at its last place, and their weights."""
-    found = newest(rows, range(rows.num_columns))
-    sums = np.zeros(rows.num_rows, np.int64)
-    np.add.at(sums, found.last, weights)
-    places = np.flatnonzero(sums)
-    return places, sums[places]
-
-
-def compare(new: Newest, runs: Sequence[Run], keys: Sequence[int]) -> Compared:
-    """New results beside the old ones of the same groups, which are found in the runs."""
-    old_places = np.full(new.batch.num_rows, -1, np.int64)
-    columns = [new.batch.column(key) for key in keys]
-    found, parts, count = [], [], 0
-    for run in runs:
-        rows, places = _in_order(*run.find(new.hashes, columns, new.places, keys), len(old_places))
-        if len(rows):
-            old_places[rows] = np.arange(count, count + len(rows))
-            found.append((run, places, rows))
-            parts.append(run.batch.take(pa.array(places)))
-            count += len(rows)
-    old = pa.concat_batches(parts) if parts else new.batch.slice(0, 0)
-    return Compared(new, old, old_places, found)
-
-
-def _in_order(rows: Places, places: Places, size: int) -> tuple[Places, Places]:
-    """Rows below a size in ascending order, with their places: memory is then read in order."""
-    by_row = np.full(size, -1, np.int64)
-    by_row[rows] = places
-    rows = np.flatnonzero(by_row >= 0)
-    return rows, by_row[rows]
-
-
-class Outcome(NamedTuple):
-    """Which old rows are retracted and which new ones inserted.
-
-    Attributes:
-        places: the places in the batch of the results that count, in order.
-        retracted: where the old row is retracted.
-        inserted: where the new row is inserted.
-    """
-
-    places: Places
-    retracted: Mask
-    inserted: Mask
-
-
-def outcome(
-    compared: Compared, keep: Mask | None, columns: Sequence[int], *, revise: bool
-) -> Outcome:
-    """What changes, when only some columns are compared.
-
-    Args:
-        compared: the results, new and old.
-        keep: which results stay; None: all.
-        columns: the columns that are compared.
-        revise: whether rows that are there may change or be retracted.
-    """
-    batch, old = compared.newest.batch, compared.old
-    counts = np.zeros(batch.num_rows, np.bool_)
-    counts[compared.newest.places] = True
-    places = np.flatnonzero(counts)
-    at = compared.old_places[places]
-    known = at >= 0
-    kept = np.ones(len(places), np.bool_) if keep is None else keep[places]
-    changed = np.ones(len(places), np.bool_)
-    both = np.flatnonzero(known & kept)
-    if len(both):
-        left, right = pa.array(at[both]), pa.array(places[both])
-        pairs = ((old.column(c).take(left), batch.column(c).take(right)) for c in columns)
-        changed[both] = ~same_rows(pairs, len(both))
-    if not revise:
-        changed[known] = False
-    return Outcome(places, known & changed, kept & changed)
-
-
-def weighted_rows(compared: Compared, what: Outcome) -> tuple[pa.RecordBatch, pa.Array | None]:
-    """The retracted and inserted rows side by side, and their weights; None when all are 1."""
-    batch, old = compared.newest.batch, compared.old
-    if not what.retracted.any():
-        return _taken(batch, what.places[what.inserted]), None
-    pairs = np.empty((len(what.places), 2), np.int64)
-    pairs[:, 0], pairs[:, 1] = compared.old_places[what.places], what.places + old.num_rows
-    weights = np.empty_like(pairs)
-    weights[:, 0], weights[:, 1] = -1, 1
-    if not (what.retracted.all() and what.inserted.all()):
-        mask = np.stack([what.retracted, what.inserted], axis=1)
-        pairs, weights = pairs[mask], weights[mask]
-    rows = pa.concat_batches([old, batch]).take(pa.array(pairs.reshape(-1)))
-    return rows, pa.array(weights.reshape(-1))
-
-
-def added(compared: Compared, what: Outcome) -> Run | None:
-    """A run of the inserted rows; None without any."""
-    places = what.places[what.inserted]
-    if not len(places):
-        return None
-    new = compared.newest
-    place_in_run = np.full(new.batch.num_rows, -1, np.int32)
-    place_in_run[places] = np.arange(len(places), dtype=np.int32)
-    moved = place_in_run[new.places]
-    inserted = moved >= 0
-    return Run(_taken(new.batch, places), (new.hashes[inserted], moved[inserted]))
-
-
-def deleted(compared: Compared, what: Outcome) -> list[tuple[Run, Places]]:
-    """The places of the retracted rows, run by run."""
-    retracted = np.zeros(compared.newest.batch.num_rows, np.bool_)
-    retracted[what.places[what.retracted]] = True
-    return [(run, places[retracted[rows]]) for run, places, rows in compared.found]
-
-
-def _taken(batch: pa.RecordBatch, places: Places) -> pa.RecordBatch:
-    """The rows at places that ascend; the batch itself when these are all."""
-    return batch if len(places) == batch.num_rows else batch.take(pa.array(places))
+    return last

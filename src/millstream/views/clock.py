@@ -1,12 +1,14 @@
 """The clock of views: what NOW() is in them comes as commits of a log, so a replay gives the same.
 
-While some view reads it, the time is committed four times a second. Only the newest tick counts;
+While some view reads it, the time is committed four times a second, or as often as an EMIT EVERY
+asks for. Only the newest tick counts;
 older ones are kept as long as a view may have to begin anew where it stands.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from millstream.views.definitions import Storage
 
 TICK_SECONDS: Final = 0.25
+_SHORTEST_SECONDS: Final = 0.01
 _KEPT_SECONDS: Final = 600.0
 _MOST_TICKS: Final = 400_000
 """So many ticks, at most, are kept for a view that has not changed since: those of a day."""
@@ -38,6 +41,7 @@ class ViewClock:
         storage: where its log is.
         shown: gives, for each view that reads it, the LSN up to which its rows count; 0 when it
             has shown nothing yet.
+        intervals: gives, for each view with EMIT EVERY, the seconds from one tick to the next.
         crashed: called with what ended its thread.
     """
 
@@ -45,11 +49,13 @@ class ViewClock:
         self,
         storage: Storage,
         shown: Callable[[], list[int]],
+        intervals: Callable[[], list[float]],
         crashed: Callable[[Exception], None],
     ) -> None:
         self._storage = storage
         self._crashed = crashed
         self._shown = shown
+        self._intervals = intervals
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._runs = False
@@ -104,7 +110,9 @@ class ViewClock:
                 return
             except Error:  # the disk is full: the time stands still until there is room
                 pass
-            if self._over.wait(TICK_SECONDS):
+            # At its multiples, since those of EMIT EVERY are.
+            seconds = max(min([TICK_SECONDS, *self._intervals()]), _SHORTEST_SECONDS)
+            if self._over.wait(seconds - time.time() % seconds):
                 return
 
     def _is_read(self) -> bool:

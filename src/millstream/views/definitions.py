@@ -21,13 +21,16 @@ from millstream.errors import (
 from millstream.model.clock import system_clock
 from millstream.sql import CreateView, parse
 from millstream.sql.inputs import CLOCK, CLOCK_INPUT
-from millstream.views.result_shapes import PENDING, STATE
+from millstream.views.planning import OutdatedRowsError
+from millstream.views.rows import PENDING, STATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from millstream.catalog import Catalog
     from millstream.dispatch import Dispatcher
@@ -70,7 +73,7 @@ class Storage:
         self.catalog = catalog
         self.select_all = SelectAll(catalog.get)
         self.table_rows: Callable[[str], tuple[list[Row], int, Schema] | None] = _not_at_hand
-        self.view_rows: Callable[[str], tuple[pa.Table, pa.ChunkedArray | None, int] | None] = (
+        self.view_rows: Callable[[str], tuple[pa.Table, NDArray[np.int64] | None, int] | None] = (
             _not_at_hand
         )
 
@@ -172,8 +175,8 @@ def define(storage: Storage, planned: PlannedView) -> None:
     definition, late = bind(storage, planned)
     log = storage.log
     with contextlib.ExitStack() as undo:
-        undo.callback(drop_topics, log, planned.shape.topics)
-        for topic, schema in planned.shape.topics.items():
+        undo.callback(drop_topics, log, planned.rows.topics)
+        for topic, schema in planned.rows.topics.items():
             log.create_topic(topic, schema)
         if is_hidden(definition):
             definition = replace(definition, born=log.lsn + 1)
@@ -197,7 +200,7 @@ def undefine(storage: Storage, planned: PlannedView) -> None:
         storage.catalog.discard(definition)
     if late is not None:
         storage.catalog.drop(late)
-    drop_topics(storage.log, planned.shape.topics)
+    drop_topics(storage.log, planned.rows.topics)
 
 
 def is_hidden(definition: Definition) -> bool:
@@ -297,10 +300,13 @@ def replan(storage: Storage, planner: ViewPlanner, definition: Definition) -> Pl
 
     Raises:
         WrongObjectError: its definition is damaged, or it is no view.
+        OutdatedRowsError: an earlier version has stored its rows otherwise.
     """
     statement = statement_of(definition)
     hidden: tuple[Column, ...] = ()
     state = STATE + definition.name
+    if PENDING + definition.name in storage.log.topics:
+        raise OutdatedRowsError(definition)
     if state in storage.log.topics:  # hidden columns follow those that are shown
         hidden = storage.log.topic(state).schema.columns[len(definition.schema.columns) :]
     on_spark = storage.checkpoint_of(definition).exists()

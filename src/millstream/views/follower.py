@@ -17,7 +17,6 @@ from millstream.model.batch import ChangeBatch
 from millstream.threads import thread
 from millstream.views.bad_rows import BadRows
 from millstream.views.failures import no_value, view_failed
-from millstream.views.result_shapes import GroupedRows
 from millstream.views.running import LogHolds, RunningView
 from millstream.views.snapshot_rows import rows_at
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from millstream.sql import SelectPlan
     from millstream.views.definitions import Storage
     from millstream.views.planning import PlannedView
-    from millstream.views.result_shapes import PlainRows
+    from millstream.views.rows import ViewRows
     from millstream.views.view import View
 
 _PROBE_SECONDS: Final = 1.0
@@ -37,12 +36,10 @@ _PROBE_SECONDS: Final = 1.0
 
 def follow(storage: Storage, planned: PlannedView, plan: SelectPlan, view: View) -> RunningView:
     """A view that needs no Spark, ready to start."""
-    shape, begins = planned.shape, planned.definition.begins
-    if isinstance(shape, GroupedRows):
-        raise AssertionError("a view without Spark has no groups")  # noqa: TRY004 - a bug
+    begins = planned.definition.begins
     holds = LogHolds.of(storage.log, (plan.target,), max(view.cause + 1, begins))
     follower = LogFollower(
-        view, shape, plan, storage=storage, begins=begins, on_committed=holds.advance
+        view, planned.rows, plan, storage=storage, begins=begins, on_committed=holds.advance
     )
     return RunningView(planned, view, follower, None, holds)
 
@@ -52,7 +49,7 @@ class LogFollower:
 
     Args:
         view: the view.
-        shape: its rows.
+        rows: what it holds.
         plan: what it keeps of the log.
         storage: where the log is.
         begins: the first LSN that the view reads.
@@ -62,7 +59,7 @@ class LogFollower:
     def __init__(
         self,
         view: View,
-        shape: PlainRows,
+        rows: ViewRows,
         plan: SelectPlan,
         *,
         storage: Storage,
@@ -73,7 +70,7 @@ class LogFollower:
         self.restarts = 0
         self.error: ViewFailedError | None = None
         self._view = view
-        self._shape = shape
+        self._rows = rows
         self._plan = plan
         self._storage = storage
         self._begins = begins
@@ -141,11 +138,11 @@ class LogFollower:
 
     def _open_tail(self) -> LogTail:
         topic = self._plan.target
-        if self._shape.retracts and not self._view.cause:
+        if self._rows.retracts and not self._view.cause:
             return self._storage.tail(topic, self._begin())
         kept = self._storage.log.topic(topic)
         wanted = max(self._view.cause + 1, self._begins)
-        if self._shape.retracts and kept.low_lsn > wanted:
+        if self._rows.retracts and kept.low_lsn > wanted:
             raise not_kept(kept, wanted)  # a row that is gone would stay
         return self._storage.tail(topic, max(wanted, kept.low_lsn) - 1)
 
@@ -195,7 +192,7 @@ class LogFollower:
         good, bad = self._bad.split(batch)
         if bad is not None:
             self._bad.add(bad)
-            if not self._shape.retracts:
+            if not self._rows.retracts:
                 raise no_value(self._view.name, self._bad, retracts=False)
         if not self._bad:
             if bad is not None or self.error is not None:
@@ -209,7 +206,7 @@ class LogFollower:
         """Commit what the query keeps of all up to an LSN."""
         batch = ChangeBatch.concat(kept) if kept else None
         if batch is not None and len(batch):
-            self._view.follow(lambda: self._shape.follow(batch, lsn), lsn)
+            self._view.follow(lambda: self._rows.follow(batch, lsn), lsn)
             self._on_committed(lsn)
         else:
             self._view.progress.caught_up(lsn)

@@ -183,6 +183,7 @@ class SparkViews:
             plan.lateness,
             planned.definition.begins,
             None if tenant is None else self._rows_of(tenant),
+            None if plan.emit is None else "clock" if plan.emit.every else "watermark",
         )
 
     def _rows_of(self, tenant: str) -> Keep:

@@ -17,19 +17,18 @@ from millstream.errors import (
     SqlTypeError,
     SqlUnsupportedError,
 )
-from millstream.model.clock import MICROSECOND, system_clock
+from millstream.model.clock import system_clock
 from millstream.model.schema import Column, Schema
 from millstream.model.types import type_from_arrow
 from millstream.spark.errors import SparkError
 from millstream.sql import Input, Select, plan_select
 from millstream.sql.expressions import Projection
 from millstream.sql.inputs import CLOCK
-from millstream.state.emission import END
 from millstream.views.partitions.query import keys_of
 from millstream.views.plan.order import hidden_of
 from millstream.views.plan.planner import plan_query
 from millstream.views.plan.query_text import clock_place
-from millstream.views.result_shapes import GroupedRows, PlainRows
+from millstream.views.rows import ViewRows
 from millstream.views.spark_refusals import check_casts, located
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class PlannedView:
         definition: what the catalog will have.
         plan: what Spark does; None when it is not needed.
         select: what this process does; None when Spark does it.
-        shape: its rows.
+        rows: what it holds.
         tenant: whose rows it reads; None: all rows. Only hidden views have one.
         operators: what each of its operators does.
         query: as it was analysed to plan it, unless it has several partitions; None once it runs.
@@ -81,7 +80,7 @@ class PlannedView:
     definition: Definition
     plan: ViewPlan | None
     select: SelectPlan | None
-    shape: GroupedRows | PlainRows
+    rows: ViewRows
     tenant: str | None = None
     operators: tuple[str, ...] = ()
     query: SparkQuery | None = None
@@ -91,13 +90,13 @@ class PlannedView:
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether its current rows are kept: those of groups always, else only a view's."""
-        return isinstance(self.shape, GroupedRows) or self.statement.kind == "view"
+        """Whether its current rows are kept, as a view's are."""
+        return self.statement.kind == "view"
 
     @property
     def retracts(self) -> bool:
         """Whether rows of it may be retracted."""
-        return self.shape.retracts if self.plan is None else self.plan.retracts
+        return self.rows.retracts if self.plan is None else self.plan.retracts
 
     @property
     def expands(self) -> bool:
@@ -200,14 +199,15 @@ class ViewPlanner:
         spark_query = self._query_of(plan)
         columns = self._result_columns(spark_query, statement)
         by = _partitioned_by(spark_query, statement) if partitions > 1 else ()
-        plan = _grouped(plan, columns, spark_query.keys, statement)
-        if plan.shape == "rows" and spark_query.grows and statement.watermark is not None:
+        plan = _keyed(plan, columns, spark_query.keys)
+        is_plain = not plan.keys and plan.emit is None
+        if is_plain and spark_query.grows and statement.watermark is not None:
             plan = replace(plan, retracts=False)
         schema, hidden = self._split(plan, statement, columns)
         _check_order(plan, (*schema.columns, *hidden), statement)
         mark = _watermark(statement, schema, retracts=plan.retracts)
         definition = self._define(statement, name, schema, mark, retracts=plan.retracts)
-        _check_retention(definition, statement, linear=plan.shape == "rows")
+        _check_retention(definition, statement)
         self._check_start(statement, definition, _named(plan.inputs, inputs))
         if statement.late_to is not None and len(plan.inputs) > 1:
             raise SqlUnsupportedError(
@@ -217,13 +217,12 @@ class ViewPlanner:
                 column=statement.column,
                 hint="leave it out: late rows are counted, see SHOW VIEWS",
             )
-        shape = self._shape(plan, statement, definition, hidden)
         return PlannedView(
             statement,
             definition,
             plan,
             None,
-            shape,
+            _rows(plan, definition, hidden),
             tenant,
             spark_query.operators,
             spark_query if partitions == 1 else None,
@@ -258,10 +257,10 @@ class ViewPlanner:
             plan = replace(plan, projection=Projection(plan.projection.nodes, schema))
         mark = _watermark(statement, schema, retracts=source.retracts)
         definition = self._define(statement, name, schema, mark, retracts=source.retracts)
-        _check_retention(definition, statement, linear=True)
+        _check_retention(definition, statement)
         self._check_start(statement, definition, [source])
-        shape = PlainRows(name, schema, kept=statement.kind == "view", retracts=source.retracts)
-        return PlannedView(statement, definition, None, replace(plan, schema=schema), shape)
+        rows = ViewRows(name, schema, kept=statement.kind == "view", retracts=source.retracts)
+        return PlannedView(statement, definition, None, replace(plan, schema=schema), rows)
 
     def _define(
         self,
@@ -328,42 +327,11 @@ class ViewPlanner:
         shown = [each for each in columns if each.name not in plan.added]
         _check_unique([each.name for each in shown], statement)
         made = [Column(each.name, type_from_arrow(each.type)) for each in shown]
-        wanted = _hidden_names(plan, statement)
-        known = {each.name for each in made}
+        wanted = hidden_of(plan.order)
         hidden = [
-            Column(each.name, type_from_arrow(each.type))
-            for each in columns
-            if each.name not in known and each.name in wanted
+            Column(each.name, type_from_arrow(each.type)) for each in columns if each.name in wanted
         ]
-        keys = () if plan.shape == "rows" else plan.keys
-        plain = {each.name for each in made if not each.type.children}
-        return Schema(tuple(made), keys if set(keys) <= plain else ()), hidden
-
-    def _shape(
-        self,
-        plan: ViewPlan,
-        statement: CreateView,
-        definition: Definition,
-        hidden: Sequence[Column],
-    ) -> GroupedRows | PlainRows:
-        if plan.shape == "rows":
-            return PlainRows(
-                definition.name,
-                definition.schema,
-                kept=statement.kind == "view",
-                retracts=plan.retracts,
-                hidden=hidden,
-            )
-        emit = statement.emit
-        return GroupedRows(
-            definition.name,
-            definition.schema,
-            hidden,
-            plan.keys,
-            emit.mode,
-            lateness=plan.lateness,
-            every=None if emit.every is None else emit.every // MICROSECOND,
-        )
+        return Schema(tuple(made), plan.keys), hidden
 
     def replan(
         self,
@@ -402,11 +370,8 @@ class ViewPlanner:
                 planned.definition = definition
                 return planned
         plan = plan_query(statement, as_it_was)
-        keys = definition.schema.key
-        if keys or statement.emit.mode == "changes":
-            plan = replace(plan, shape="groups" if keys else "rows", keys=keys)
-        wanted = _hidden_names(plan, statement) - set(definition.schema.names)
-        stored = {each.name for each in hidden}
+        plan = replace(plan, keys=definition.schema.key)
+        wanted, stored = set(hidden_of(plan.order)), {each.name for each in hidden}
         if wanted - stored:
             raise OutdatedRowsError(definition)
         hidden = [each for each in hidden if each.name in wanted]
@@ -414,9 +379,8 @@ class ViewPlanner:
             plan = replace(plan, retracts=False)
         elif statement.kind == "view":  # as its rows were stored so far
             plan = replace(plan, retracts=definition.saves_rows)
-        shape = self._shape(plan, statement, definition, hidden)
-        is_outdated = stored != wanted
-        return PlannedView(statement, definition, plan, None, shape, is_outdated=is_outdated)
+        rows, is_outdated = _rows(plan, definition, hidden), stored != wanted
+        return PlannedView(statement, definition, plan, None, rows, is_outdated=is_outdated)
 
 
 class Inputs:
@@ -452,55 +416,34 @@ class Inputs:
         return tuple(definition for definition, _ in self._found.values())
 
 
-def _hidden_names(plan: ViewPlan, statement: CreateView) -> set[str]:
-    """The columns that a view stores, whether they are shown or not."""
-    ends = {END} if statement.emit.closes else set()
-    return {*plan.keys, *hidden_of(plan.order)} | ends
+def _rows(plan: ViewPlan, definition: Definition, hidden: Sequence[Column]) -> ViewRows:
+    """The rows of a view on Spark."""
+    kept, name = definition.kind == "view", definition.name
+    return ViewRows(name, definition.schema, kept=kept, retracts=plan.retracts, hidden=hidden)
 
 
-def _grouped(
-    plan: ViewPlan, columns: pa.Schema, keys: tuple[int, ...] | None, statement: CreateView
-) -> ViewPlan:
-    """The plan with the keys of its groups: those that are shown, if all of them are.
+def _keyed(plan: ViewPlan, columns: pa.Schema, keys: tuple[int, ...] | None) -> ViewPlan:
+    """The plan with the columns that distinguish its rows, if all of these are shown.
 
     Args:
-        plan: the plan; if it has groups already, it cannot do without.
+        plan: the plan.
         columns: the columns of the result.
-        keys: the places of those that distinguish its groups; None when it has none.
-        statement: what was asked for.
-
-    Raises:
-        SqlUnsupportedError: the view waits before it emits its groups, and has none.
+        keys: the places of those that distinguish its groups; None when its rows are none.
     """
     found = [columns.field(place) for place in keys or ()]
     shown = tuple(each.name for each in found)
-    nested = any(pa.types.is_nested(each.type) for each in found)  # which are no key of a log
-    if plan.shape == "groups" and (keys is None or (nested and not plan.keys)):
-        what = "EMIT other than CHANGES is for groups, and these rows are none"
-        hint = "make it a view of its own over one that has EMIT CHANGES"
-        if nested:
-            what = "DISTINCT of nested values with EMIT other than CHANGES is not supported"
-            hint = "write GROUP BY with the columns"
-        raise SqlUnsupportedError(
-            what,
-            sql=statement.sql,
-            line=statement.emit.line or statement.line,
-            column=statement.emit.column or statement.column,
-            hint=hint,
-        )
-    if nested or set(shown) & set(plan.added):
+    if any(pa.types.is_nested(each.type) for each in found) or set(shown) & set(plan.added):
         return plan
-    return replace(plan, shape="groups", keys=shown) if keys or plan.shape == "groups" else plan
+    return replace(plan, keys=shown)
 
 
-def _check_retention(definition: Definition, statement: CreateView, *, linear: bool) -> None:
-    """Refuse retention of append-only views, and of streams with groups: their log is all."""
+def _check_retention(definition: Definition, statement: CreateView) -> None:
+    """Refuse retention of append-only views: their log is all."""
     given = [name for name in ("retention", "retention_bytes") if name in statement.options]
-    if given and not (definition.has_base or (linear and statement.kind == "stream")):
+    if given and not definition.has_base and statement.kind == "view":
         option = statement.options[given[0]]
-        what = "whose rows change" if statement.kind == "view" else "without groups"
         raise SqlOptionError(
-            f"{given[0]} is for a {statement.kind} {what}: the rows of this one are in its log",
+            f"{given[0]} is for a view whose rows change: the rows of this one are in its log",
             sql=statement.sql,
             line=option.line,
             column=option.column,
@@ -528,7 +471,7 @@ def _partitioned_by(query: SparkQuery, statement: CreateView) -> tuple[str, ...]
         keys = keys_of(query)
     except SqlUnsupportedError as error:
         raise _not_partitioned(error.message, error.hint, statement) from error
-    several = len(keys) > 1
+    several = sum(map(bool, keys)) > 1
     return tuple(
         f"{query.plan.inputs[log]}.{name}" if several else name
         for log, columns in enumerate(keys)

@@ -21,7 +21,7 @@ from millstream.model.batch import ChangeBatch
 from millstream.state.bags import Bag
 from millstream.threads import uninterrupted
 from millstream.views.definitions import HIDDEN, bind
-from millstream.views.result_shapes import PENDING, STATE
+from millstream.views.rows import PENDING, STATE
 from millstream.views.run.checkpoint import move
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def begin_instead(
             old,
             bound,
             drops=(STATE + old.name, PENDING + old.name, *late),
-            creates=planned.shape.topics,
+            creates=planned.rows.topics,
             between=remove,
             late=late_log,
         )
@@ -154,12 +154,12 @@ def _store(
     remove: Callable[[], None],
 ) -> Definition:
     """Remove the old view, and store the new one with its rows, between two commits."""
-    storage, shape = views.storage, built.planned.shape
+    storage, topics = views.storage, built.planned.rows.topics
     log, hidden = storage.log, built.planned.definition
     moved = replace(hidden, name=built.planned.statement.name)
     parts = [
         (_named(topic, moved), rows)
-        for topic in (hidden.name, *shape.topics)
+        for topic in (hidden.name, *topics)
         if (rows := _rows_of(log, topic, built.view.cause)) is not None
     ]
     if built.view.event_time is not None and parts:
@@ -170,7 +170,7 @@ def _store(
             old,
             moved,
             drops=(STATE + old.name, PENDING + old.name, *late),
-            creates={_named(topic, moved): schema for topic, schema in shape.topics.items()},
+            creates={_named(topic, moved): schema for topic, schema in topics.items()},
             between=remove,
         )
         if parts:

@@ -7,20 +7,15 @@ one log by a ``follower.LogFollower``, in this process; one that can never go on
 
 from __future__ import annotations
 
-import threading
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.errors import (
-    ClosedError,
     Error,
-    LogFailedError,
     ViewFailedError,
     ViewNotReadyError,
 )
-from millstream.threads import thread, uninterrupted
-from millstream.views.failures import view_failed
+from millstream.threads import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -111,7 +106,6 @@ class RunningView:
         feed: what Spark reads; None for a view without Spark.
         holds: what it may have to read again.
         users: of a hidden view, how many subscriptions share it.
-        ticker: of EMIT EVERY.
         state_size: gives how many rows and bytes its query has to remember; None: not known.
     """
 
@@ -121,7 +115,6 @@ class RunningView:
     feed: ViewFeed | None
     holds: LogHolds
     users: int = 0
-    ticker: Ticker | None = None
     state_size: Callable[[], tuple[int, int] | None] = lambda: None
 
     @property
@@ -174,14 +167,9 @@ class RunningView:
         if self.view.progress.saved_until:
             self.runner.probe(self.view.progress.saved_until)
         self.runner.start()
-        every = self.planned.statement.emit.every
-        if every is not None:
-            self.ticker = Ticker(self.view, every.total_seconds())
 
     def stop(self, *, gracefully: bool, patiently: bool = False) -> None:
         """Have its threads end; gracefully: at a checkpoint; patiently: however long that takes."""
-        if self.ticker is not None:
-            self.ticker.stop()
         self.view.stop()
         self.runner.stop(gracefully=gracefully, patiently=patiently)
 
@@ -236,33 +224,3 @@ class Stalled:
 
     def probe(self, lsn: int) -> None:
         """Do nothing: it will not get there."""
-
-
-class Ticker:
-    """Calls a view's ``tick`` at each multiple of an interval, in a thread of its own: EMIT EVERY.
-
-    Args:
-        view: the view.
-        seconds: the interval.
-    """
-
-    def __init__(self, view: View, seconds: float) -> None:
-        self._view = view
-        self._seconds = seconds
-        self._over = threading.Event()
-        thread(f"tick-{view.name}", self._run, self._crashed).start()
-
-    def stop(self) -> None:
-        """Have the thread end."""
-        self._over.set()
-
-    def _run(self) -> None:
-        while not self._over.wait(self._seconds - time.time() % self._seconds):
-            try:
-                self._view.tick()
-            except (ClosedError, LogFailedError):  # which every reader gets, too
-                return
-
-    def _crashed(self, error: Exception) -> None:
-        """Without ticks the view would show nothing new: its subscriptions end with the error."""
-        self._view.progress.failed(view_failed(self._view.name, error), hopeless=True)

@@ -29,7 +29,7 @@ from millstream.log.storage import make_private, sync_directory, write_file
 from millstream.model.lsn import FIRST_LSN
 from millstream.state.saved import SavedRows
 from millstream.threads import thread
-from millstream.views.result_shapes import PENDING, STATE
+from millstream.views.rows import STATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -139,8 +139,8 @@ class Saver:
 
     def _stored(self, definition: Definition) -> list[str]:
         """The topics of a view besides its own, which nobody reads but who opens it."""
-        names = (STATE + definition.name, PENDING + definition.name) if definition.query else ()
-        return [name for name in names if name in self._log.topics]
+        name = STATE + definition.name
+        return [name] if definition.query and name in self._log.topics else []
 
     def add(self, definition: Definition, saveable: Saveable) -> None:
         """Save a view or a table from now on."""

@@ -189,15 +189,15 @@ class _Held:
     """
 
     pieces: Callable[[], Iterator[pa.RecordBatch]]
-    counts: pa.ChunkedArray | None
+    counts: NDArray[np.int64] | None
     lsn: int
 
     def bag(self, schema: Schema) -> Bag:
         """All of them."""
         bag, start = Bag(schema), 0
         for piece in self.pieces():
-            own = None if self.counts is None else self.counts.slice(start, len(piece))
-            weights = None if own is None else own.combine_chunks()
+            own = None if self.counts is None else self.counts[start : start + len(piece)]
+            weights = None if own is None else pa.array(own)
             bag.load(ChangeBatch(schema, None, piece, weights))
             start += len(piece)
         return bag
@@ -288,10 +288,9 @@ def _changes(
 
 def _counted(bag: Bag) -> tuple[pa.Table, NDArray[np.int64]]:
     """The rows of a bag, each as often as it is there, and their weights."""
-    schema = bag.schema
-    counted = bag.capture()()
-    counts = counted.column(len(schema.columns)).to_numpy()
-    rows = counted.select(list(schema.names)).cast(schema.arrow)
+    rows, found = bag.capture()()
+    rows = rows.cast(bag.schema.arrow)
+    counts = np.ones(len(rows), np.int64) if found is None else found
     if (np.abs(counts) == 1).all():
         return rows, counts
     places = np.repeat(np.arange(len(counts)), np.abs(counts))

@@ -27,7 +27,9 @@ from millstream.views.sorting import ordered
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from millstream.dispatch import Dispatcher
     from millstream.errors import ViewFailedError
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from millstream.model.schema import Schema
     from millstream.sources import EventTime
     from millstream.views.plan.plan import SortKey
-    from millstream.views.result_shapes import Parts, ResultShape, ViewUpdate
+    from millstream.views.rows import Parts, ViewRows, ViewUpdate
 
 
 _RECENT: Final = 4096
@@ -254,11 +256,12 @@ class View:
     Args:
         name: its topic.
         schema: its columns.
-        shape: its rows, and what results change in them.
+        rows: what it holds, and what results change in that.
         dispatcher: commits its changes.
         log: where they go.
         order: how its rows are sorted when they are read.
         event_time: that of its rows, at the end of its log; None when they have none.
+        waits: whether rows wait before they are emitted.
 
     Attributes:
         progress: how far it has come.
@@ -270,19 +273,21 @@ class View:
             its log, besides its saved rows, when it was loaded.
         due: when so many were written, ``on_due`` is called, once.
         recent: of the last changes, their first and last LSN, and the LSN after which the inputs
-            count in them, up to their cause. Without pending output, which is from earlier, too.
+            count in them, up to their cause; unless rows wait before they are emitted, which are of
+            earlier inputs, too.
     """
 
     def __init__(
         self,
         name: str,
         schema: Schema,
-        shape: ResultShape,
+        rows: ViewRows,
         *,
         dispatcher: Dispatcher,
         log: Log,
         order: Sequence[SortKey] = (),
         event_time: EventTime | None = None,
+        waits: bool = False,
     ) -> None:
         self.name = name
         self.schema = schema
@@ -299,19 +304,19 @@ class View:
         self.recent: deque[tuple[int, int, int]] = deque(maxlen=_RECENT)
         self._is_stopping = False
         self._placed = 0  # the LSN of the last change, of any of its topics
-        self._shape = shape
+        self._rows = rows
         self._dispatcher = dispatcher
         self._log = log
-        self._clock = log.clock
+        self._waits = waits
         self._working = threading.Lock()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._shape)
+        return len(self._rows)
 
     def load(self, saved: SavedRows | None = None) -> None:
         """Read its saved rows, and what the log has after them."""
-        self.cause, self.written = self._shape.load(self._log, saved)
+        self.cause, self.written = self._rows.load(self._log, saved)
         self.lsn = self._placed = self._log.lsn
 
     # ---- results
@@ -332,7 +337,7 @@ class View:
             if watermark is not None:
                 self.watermark = watermark
             if lsn >= self.cause:
-                update = self._shape.take(rows, lsn, self.watermark, self._clock())
+                update = self._rows.take(rows, lsn)
                 newest = lsn if cause is None else max(cause, self.cause)
                 self._commit(update, newest, self._since())
         self.progress.caught_up(lsn)
@@ -344,14 +349,9 @@ class View:
                 self._commit(compute(), lsn, self._since())
         self.progress.caught_up(lsn)
 
-    def tick(self) -> None:
-        """Commit pending output that is due now."""
-        with self._working:
-            self._commit(self._shape.advance(self.watermark, self._clock()), self.cause)
-
     def _since(self) -> int | None:
         """After which LSN the inputs count in the next flush; None: some wait since before."""
-        return max(self.progress.reached, self.cause) if self._shape.emits_at_once else None
+        return None if self._waits else max(self.progress.reached, self.cause)
 
     def make_durable(self) -> None:
         """Return when all results that were taken are on the disk."""
@@ -421,20 +421,20 @@ class View:
     def snapshot(self) -> tuple[pa.Table, int]:
         """The rows, in the view's order if it has one, and the LSN at which they hold."""
         with self._lock:
-            rows, lsn = self._shape.snapshot(), self.lsn
+            rows, lsn = self._rows.snapshot(), self.lsn
         rows = ordered(rows, self.order)
         if rows.num_columns > len(self.schema.columns):
             shown = rows.select(list(self.schema.names))
             rows = shown.replace_schema_metadata(self.schema.arrow.metadata)
         return rows, lsn
 
-    def current(self) -> tuple[pa.Table, pa.ChunkedArray | None, int] | None:
+    def current(self) -> tuple[pa.Table, NDArray[np.int64] | None, int] | None:
         """What the changes of its log come to: rows, their weights, and the LSN of the last change.
 
         None as weights: all are 1. None when its rows are not kept.
         """
         with self._lock:
-            counted, lsn = self._shape.counted(), self.lsn
+            counted, lsn = self._rows.counted(), self.lsn
         if counted is None:
             return None
         return counted[0].select(list(self.schema.names)), counted[1], lsn
@@ -442,7 +442,7 @@ class View:
     def saved(self) -> SavedRows | None:
         """Its current rows, to be saved; None when the log itself has them, and no others."""
         with self._lock:
-            captured, lsn, cause = self._shape.capture(), self._placed, self.cause
+            captured, lsn, cause = self._rows.capture(), self._placed, self.cause
         if captured is None:
             return None
         return SavedRows(lsn, cause, {name: table() for name, table in captured.items()})

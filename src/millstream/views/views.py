@@ -40,7 +40,7 @@ from millstream.views.follower import follow
 from millstream.views.on_spark import SparkViews
 from millstream.views.plan.planner import plan_query
 from millstream.views.planning import OutdatedRowsError, ViewPlanner
-from millstream.views.result_shapes import PENDING, STATE
+from millstream.views.rows import PENDING, STATE
 from millstream.views.running import Stalled
 from millstream.views.view import View
 
@@ -96,7 +96,9 @@ class Views:
         self.moved = Waiters()
         self.is_closed = False
         self.storage.view_rows = self._rows_of
-        self.clock = ViewClock(self.storage, self._shown_by_clock, self._clock_crashed)
+        self.clock = ViewClock(
+            self.storage, self._shown_by_clock, self._intervals, self._clock_crashed
+        )
         self.planner = ViewPlanner(
             catalog,
             planned_of=lambda name: self[name].planned,
@@ -268,11 +270,17 @@ class Views:
             planned = planned or replan(self.storage, self.planner, definition)
             if CLOCK in planned.inputs:
                 self.clock.open()
-            return self._connected(planned, self._loaded(planned)), None
+            view = self._loaded(planned)
+            if planned.is_outdated:  # its log has all that is shown
+                state = STATE + definition.name
+                self.storage.dispatcher.call(lambda: drop_topics(self.storage.log, [state]))
+            return self._connected(planned, view), None
         except LogCorruptError as error:
             is_old = planned is not None and planned.is_outdated
             return None, unopened(definition, OutdatedRowsError(definition) if is_old else error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the database
+            if isinstance(error.__cause__, OutdatedRowsError):  # of a view that it reads
+                error = OutdatedRowsError(definition)
             return None, unopened(definition, error)
 
     @property
@@ -291,6 +299,11 @@ class Views:
         """For each view that reads the clock, the LSN up to which its rows count."""
         return [each.view.cause for each in self if CLOCK in each.planned.inputs]
 
+    def _intervals(self) -> list[float]:
+        """For each view with EMIT EVERY, the seconds from one tick to the next."""
+        found = (each.planned.statement.emit.every for each in self)
+        return [every.total_seconds() for every in found if every is not None]
+
     def _clock_crashed(self, error: Exception) -> None:
         """Without the time, rows would stay: the subscriptions of such views end with the error."""
         for each in self:
@@ -303,11 +316,12 @@ class Views:
         view = View(
             definition.name,
             definition.schema,
-            planned.shape,
+            planned.rows,
             dispatcher=self.storage.dispatcher,
             log=self.storage.log,
             order=() if planned.plan is None else planned.plan.order,
             event_time=self._event_time(definition),
+            waits=planned.plan is not None and planned.plan.emit is not None,
         )
         view.load(self._saver.read(definition))
         if not is_hidden(definition):
@@ -350,7 +364,7 @@ class Views:
         self.storage.dispatcher.fan_out.forget(name)
         self.moved.wake()
         planned = running.planned
-        _remove_stored(self.storage, self._saver, planned.definition, planned.shape.topics)
+        _remove_stored(self.storage, self._saver, planned.definition, planned.rows.topics)
         running.holds.release()
 
     def _end(self, running: RunningView, forget: Callable[[], None]) -> None:

@@ -29,8 +29,7 @@ def blocks():
 @pytest.mark.parametrize(("ours", "summary", "sparks"), list(blocks()))
 def test_golden(ours, summary, sparks):
     plan = planned(ours)
-    keys = ", ".join(plan.keys) or "none"
-    assert f"{plan.shape}, keys: {keys}, {'retracts' if plan.retracts else 'only grows'}" == summary
+    assert ("retracts" if plan.retracts else "only grows") == summary
     assert plan.spark_sql == sparks
 
 

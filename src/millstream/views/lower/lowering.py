@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import SqlUnsupportedError
 from millstream.views.lower.aggregates import aggregate_of
@@ -43,6 +43,9 @@ from millstream.views.lower.subqueries import (
     subqueries_below,
     without_subqueries,
 )
+
+if TYPE_CHECKING:
+    from millstream.views.plan.plan import Waiting
 
 _SINK: Final = 0
 _LAYOUT: Final = 8
@@ -126,12 +129,26 @@ class Line:
     timed: set[int] = field(default_factory=set)
 
 
-def lower(
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """How rows leave the dataflow.
+
+    Attributes:
+        emit: what they wait for; None: for nothing.
+        has_ends: whether their last column has the ends of windows, which nobody else sees.
+    """
+
+    emit: Waiting | None = None
+    has_ends: bool = False
+
+
+def lower(  # noqa: PLR0917
     jvm: Any,  # noqa: ANN401
     plan: Any,  # noqa: ANN401
     logs: dict[int, LogLeaf],
     closing: Closing | None = None,
     slack: int = 0,
+    leaving: Leaving = Leaving(),
 ) -> Line:
     """The dataflow of a plan.
 
@@ -142,6 +159,7 @@ def lower(
         closing: what is known of its windows, if they close.
         slack: without these, how far behind the watermark the event time of a row can be that
             comes in time.
+        leaving: how its rows leave.
 
     Raises:
         SqlUnsupportedError: there is a node that no operator does, or no window that closes.
@@ -151,15 +169,13 @@ def lower(
     windows = closing and ClosedWindows(scala, plan, closing, logs)
     expiries = Expiries(scala, logs, windows, slack)
     lowering = _Lowering(scala, logs, expiries)
-    columns = plan.output()
-    lowering.node(plan, [], lambda steps: lowering.pipe(_SINK, steps, [], columns, columns))
-    lowering.name_shared()
     lowering.line.keys = keys_of(plan)
+    lowering.all_of(plan, leaving)
+    lowering.name_shared()
     lowering.line.timed = expiries.timed
     lowering.line.grows = only_grows(plan, lambda rdd: logs[rdd].grows)
-    lowering.line.fingerprint = fingerprint_of(
-        f"{_LAYOUT} {sorted(logs.values())}{closing or ''}{slack or ''}\n{plan.toString()}"
-    )
+    known = f"{sorted(logs.values())}{closing or ''}{slack or ''}{leaving.emit or ''}"
+    lowering.line.fingerprint = fingerprint_of(f"{_LAYOUT} {known}\n{plan.toString()}")
     for used in str(jvm.millstream.dataflow.Plans.used(plan)).splitlines():
         rdd, *places = map(int, used.split())
         lowering.line.used.setdefault(logs[rdd].number, set()).update(places)
@@ -227,6 +243,20 @@ class _Lowering:
             self._once(node, steps, pipes)
         else:
             self._lowerings[kind](node, steps, pipes)
+
+    def all_of(self, plan: Any, leaving: Leaving) -> None:  # noqa: ANN401
+        """Lower a plan: have its rows go to the sink, perhaps by an operator of EMIT."""
+        columns, emit = plan.output(), leaving.emit
+        sent = self._seq(each_of(columns)[: -1 if leaving.has_ends else None])
+        if emit is None:
+            self.node(plan, [], lambda steps: self.pipe(_SINK, steps, [], sent, columns))
+            return
+        port, end, every = self._port(), columns.size() - 1, emit.every or 0
+        self.node(plan, [], lambda steps: self.pipe(port, steps, [], columns, columns))
+        key = self._seq([columns.apply(place) for place in self.line.keys or ()])
+        sink = self.pipe(_SINK, [], [], sent, columns)
+        made = self._java.Emit(port, end, emit.lateness, every, key, columns, sink)
+        self._add("emit at ticks" if every else "emit when the window closes", made)
 
     def pipe(  # noqa: PLR0917 - as the class in Java
         self,

@@ -191,13 +191,10 @@ class PartBeginning(BeginningSender):
         self.feed.results.sent(lsn, range(self.feed.key_parts.count))
         super().end(lsn)
 
-    def _send(self, lsn: int, place: Offset, data: pa.RecordBatch, kind: int = MARK) -> None:
-        if not data.num_rows:
-            super()._send(lsn, place, data, kind)
-            return
+    def _send(self, lsn: int, place: Offset, data: pa.RecordBatch) -> None:
         offset = place.json.encode()
         for part, rows in self.feed.frames(data).items():
-            head = HEADER.pack(kind, lsn, len(offset))
+            head = HEADER.pack(MARK, lsn, len(offset))
             self.wire.each[part].send(head, offset, rows.serialize())
 
 
@@ -212,6 +209,9 @@ class PartBatch(LiveBatch):
         """Send a frame; each part sends back what it leads to by itself."""
         del kind
         head, frames = self._header(lsn, MARK), self._feed.frames(data)
+        if self._waits:
+            none = data.slice(0, 0)
+            frames = dict.fromkeys(range(self._feed.key_parts.count), none) | frames
         if not frames:
             # What was sent before must not be reported together with what comes later.
             frames = dict.fromkeys({0, *self._feed.results.open_parts}, data)
@@ -219,7 +219,15 @@ class PartBatch(LiveBatch):
         for part, rows in frames.items():
             self._wire.each[part].send(*head, rows.serialize())
 
+    @property
+    def _waits(self) -> bool:
+        """Whether each part must know what has passed, though it has no rows."""
+        return self._feed.inputs.waits is not None
+
     def _send_nothing(self, lsn: int) -> None:
+        if self._waits:
+            self._send(lsn, self._columns.none())
+            return
         self._feed.results.sent(lsn, (0,))
         self._wire.each[0].send(*self._header(lsn, NO_ROWS[0]), NO_ROWS[1])
 
@@ -232,7 +240,7 @@ class PartBatch(LiveBatch):
     def _send_now(self, batch: ChangeBatch) -> None:
         """Send a few rows at once, if they are all of one part."""
         feed, log, part = self._feed, self._topics[batch.topic], -1
-        if 0 < len(batch) <= FEW_ROWS and not (batch.is_arrow or feed.cuts):
+        if 0 < len(batch) <= FEW_ROWS and not (batch.is_arrow or feed.cuts or self._waits):
             part = self._only_part(log, batch)
         if part < 0:
             self._spare = batch

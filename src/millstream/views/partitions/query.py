@@ -191,7 +191,10 @@ def keys_of(query: SparkQuery) -> tuple[tuple[tuple[str, str, str], ...], ...]:
 
     catalyst = internals.jvm_of(query.session).org.apache.spark.sql.catalyst
     found = PartitionKey(catalyst, leaf).of(internals.optimized_plan(frame))
-    return tuple(tuple(_column(logs, log, each[log]) for each in found) for log in range(len(logs)))
+    return tuple(
+        tuple(_column(logs, log, each[log]) for each in found if log in each)
+        for log in range(len(logs))
+    )
 
 
 def _column(logs: Sequence[pa.Schema], log: int, place: int) -> tuple[str, str, str]:

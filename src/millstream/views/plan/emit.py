@@ -1,4 +1,4 @@
-"""EMIT in a dataflow: hidden columns for the groups, and for the ends of windows."""
+"""EMIT in a dataflow: the column with the ends of windows, for which rows wait."""
 
 from __future__ import annotations
 
@@ -26,10 +26,7 @@ if TYPE_CHECKING:
     from millstream.views.plan.plan import Window
 
 END = "_end"
-"""The end of the window of a group."""
-
-_START = "_start"
-"""The start of a session, by which it is known: its end is another one with each row."""
+"""The end of the window of a row; it is the last column, and nobody sees it."""
 
 _SEVERAL = ("hop", "cumulate")
 """Windows of which a row may be in several."""
@@ -58,62 +55,40 @@ def check_waits(view: CreateView, tree: exp.Query) -> None:
         errors.refuse(None, "EMIT EVERY needs groups, whose changes it can put together", GROUPS)
 
 
-def add_hidden(
+def add_end(
     view: CreateView, tree: exp.Query, orders: LogOrder, errors: ErrorReporter
-) -> tuple[Window | None, tuple[str, ...], tuple[str, ...]]:
-    """Have a query give the columns that identify its groups, and the ends of their windows.
+) -> Window | None:
+    """Have a query give the ends of its windows, if the view waits for these.
 
     Returns:
-        The window, if the view needs one that closes; the names of the columns, and those of them
-        that identify groups.
+        The window; None when the view waits for ticks only.
 
     Raises:
         SqlUnsupportedError: there is more than one grouping, or the window is none that closes.
-        SqlColumnError: a column has the name of one of them.
+        SqlColumnError: a column has the name of the one with the ends.
     """
     query, needs, errors = tree.unnest(), closing_clause(view), at_emit(view, errors)
+    if not needs:
+        return None
     group = query.args.get("group")
     if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets) is not None:
         hint = "Write one view for each grouping."
         errors.refuse(None, "EMIT with several groupings at once is not supported", hint)
-    keys, windows, window = _keys(query), windows_of(query), None
-    ends = dict[str, exp.Expr]()
-    if not needs:
-        keys |= _window_keys(windows)
-    else:
-        window = _closing(windows[0], view, query, orders, errors)
-        end: exp.Expr = column("WINDOW_END")
-        if window.kind == "session":
-            keys[_START] = column("WINDOW_START")
-            end = _after_session(window, is_final=view.emit.mode == "final")
-        else:
-            keys[END] = end
-        ends[END] = end
-    hidden = keys | ends
+    window = _closing(windows_of(query)[0], view, query, orders, errors)
+    end: exp.Expr = column("WINDOW_END")
+    if window.kind == "session":
+        end = _after_session(window, is_final=view.emit.mode == "final")
+    _append_end(query, end, errors)
+    return window
+
+
+def _append_end(query: exp.Expr, end: exp.Expr, errors: ErrorReporter) -> None:
     for item in query.expressions:
-        if item.alias_or_name.lower() in hidden:
-            hint = f"Give it another name: AS {item.alias_or_name.strip('_')}."
+        if item.alias_or_name.lower() == END:
+            hint = f"Give it another name: AS {END.strip('_')}."
             what = f"the name {item.alias_or_name} is kept for Millstream's own column"
             errors.no_column(item, what, hint)
-    for name, each in hidden.items():
-        query.append("expressions", alias(each.copy(), name))
-    return window, tuple(hidden), tuple(keys)
-
-
-def _keys(query: exp.Expr) -> dict[str, exp.Expr]:
-    """The keys of a query's groups that are no windows, by the names of hidden columns."""
-    group = query.args.get("group")
-    given = group.expressions if group else ()
-    keys = [_resolved(each, query) for each in given if window_in(each) is None]
-    return {f"_k{place}": each for place, each in enumerate(keys)}
-
-
-def _window_keys(windows: list[exp.Expr]) -> dict[str, exp.Expr]:
-    """Windows as keys of groups: the only one by what identifies it."""
-    if len(windows) != 1:
-        return {f"_w{place}": each for place, each in enumerate(windows)}
-    side = "START" if str(windows[0].this).upper() == "SESSION" else "END"
-    return {"_w0": column(f"WINDOW_{side}")}
+    query.append("expressions", alias(end, END))
 
 
 def _closing(
@@ -141,30 +116,26 @@ def _closing(
     return window
 
 
-def event_window(
-    tree: exp.Query, orders: LogOrder, errors: ErrorReporter
-) -> tuple[Window | None, tuple[str, ...]]:
+def event_window(tree: exp.Query, orders: LogOrder, errors: ErrorReporter) -> Window | None:
     """Return the window of a view that does not wait for it, if its rows can be late.
 
     That is the one window in the outermost GROUP BY, over the event time of logs that only grow,
-    if its groups are the rows of the view. A window that closes frees its groups.
-
-    Returns:
-        The window, and the name of the column that has its end.
+    if its groups are the rows of the view. A window that closes frees its groups. The query gives
+    its ends, too.
     """
     query = tree.unnest()
     if not isinstance(query, exp.Select) or not orders.reads_growing(query):
-        return None, ()
+        return None
     if any(map(tree.args.get, _ABOVE_GROUPS)) or any(map(query.args.get, _ABOVE_GROUPS)):
-        return None, ()
+        return None
     if any(each.find(exp.Window) for each in query.expressions):
-        return None, ()
+        return None
     found = windows_of(query)
     if len(found) != 1 or not orders.is_event_time(found[0].expressions[0], query):
-        return None, ()
+        return None
     window = replace(window_over(found[0], errors), column=found[0].expressions[0].sql())
-    query.append("expressions", alias(column("WINDOW_END"), END))
-    return window, (END,)
+    _append_end(query, column("WINDOW_END"), errors)
+    return window
 
 
 def leave_out_closed(tree: exp.Query, window: Window, lateness: int, orders: LogOrder) -> None:
@@ -200,11 +171,3 @@ def windows_of(query: exp.Expr) -> list[exp.Expr]:
     group = query.args.get("group")
     found = [window_in(each) for each in (group.expressions if group else ())]
     return list(dict.fromkeys(each for each in found if each is not None))
-
-
-def _resolved(key: exp.Expr, query: exp.Expr) -> exp.Expr:
-    """What a key is, if it is written as the place of a column."""
-    if isinstance(key, exp.Literal) and key.is_int and 0 < int(key.this) <= len(query.expressions):
-        item: exp.Expr = query.expressions[int(key.this) - 1]
-        return item.unalias()
-    return key

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Shape = Literal["rows", "groups"]
 WindowKind = Literal["tumble", "hop", "session", "cumulate"]
 _LOG, _DATED = "__log", "__dated"
 
@@ -53,6 +52,20 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """EMIT other than CHANGES: what rows wait for before they leave the dataflow.
+
+    Attributes:
+        every: that a multiple of so many microseconds passes by the clock; None: that the watermark
+            passes the end of their window.
+        lateness: for how many microseconds more.
+    """
+
+    every: int | None = None
+    lateness: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SortKey:
     """One item of ORDER BY.
 
@@ -73,9 +86,9 @@ class ViewPlan:
 
     Attributes:
         inputs: the logs it reads; a row's ``_log`` is an index into them.
-        shape: what its rows are: plain rows, or one for each group.
         spark_sql: Spark SQL over the relations ``__log0`` ..., one for each input.
-        keys: the result's columns that distinguish groups; none of a global aggregate.
+        keys: the result's columns that distinguish its rows, if these are groups.
+        emit: what rows wait for before they leave the dataflow; None: for nothing.
         window: the window of its groups, if their rows can be late.
         lateness: for how long after a window's end late rows still count, in microseconds.
         retracts: whether rows of the view may disappear or change.
@@ -90,15 +103,15 @@ class ViewPlan:
             current rows.
         temporal: the places of the tables of which it reads the history, since rows are joined
             with what they had (FOR SYSTEM_TIME AS OF).
-        added: the columns that the result has besides the user's: the keys of its groups and the
-            ends of their windows, for an EMIT that waits, and what its order goes by.
+        added: the columns that the result has besides the user's: what its order goes by, and the
+            ends of windows.
         order: how its current rows are sorted when they are read.
     """
 
     inputs: tuple[str, ...]
-    shape: Shape
     spark_sql: str
     keys: tuple[str, ...] = ()
+    emit: Waiting | None = None
     window: Window | None = None
     lateness: int = 0
     retracts: bool = True

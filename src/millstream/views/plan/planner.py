@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import UnsupportedError, exp
 
-from millstream.sql.inputs import CLOCK, CLOCK_INPUT
+from millstream.sql.inputs import CLOCK, CLOCK_INPUT, TICKS
 from millstream.sql.refusals import common_of
 from millstream.views.plan.aggregates import rewrite_ordered
 from millstream.views.plan.asof import rewrite_asof
@@ -26,7 +26,8 @@ from millstream.views.plan.checks import (
     refuse_timeless,
 )
 from millstream.views.plan.emit import (
-    add_hidden,
+    END,
+    add_end,
     check_waits,
     event_window,
     is_immediate,
@@ -44,7 +45,7 @@ from millstream.views.plan.laterals import nest_laterals
 from millstream.views.plan.log_order import LogOrder, reads_others
 from millstream.views.plan.now import is_clock, lift_having, rewrite_now
 from millstream.views.plan.order import hidden_of, order_of
-from millstream.views.plan.plan import ViewPlan, log_relation
+from millstream.views.plan.plan import ViewPlan, Waiting, log_relation
 from millstream.views.plan.qualify import rewrite_qualify
 from millstream.views.plan.query_text import as_view, read_tree
 from millstream.views.plan.sessions import rewrite_sessions
@@ -97,13 +98,14 @@ def plan_query(statement: CreateView | Query | Select, inputs: Callable[[str], I
     orders = LogOrder(list(found.values()))
     lateness = view.lateness // timedelta(microseconds=1)
     retracts = _retracts(view, tree, orders)
-    window, hidden, keys = None, tuple[str, ...](), tuple[str, ...]()
+    window = None
     if not is_immediate(view):
         _check_timed(view, found, errors)
-        window, hidden, keys = add_hidden(view, tree, orders, errors)
+        window = add_end(view, tree, orders, errors)
+    if view.emit.mode == "every":
+        found[CLOCK] = TICKS
     if window is None:  # it waits for none
-        window, ends = event_window(tree, orders, errors)
-        hidden += ends
+        window = event_window(tree, orders, errors)
     if window is not None:
         leave_out_closed(tree, window, lateness, orders)
     rewrite_ordered(tree, orders, errors)
@@ -126,10 +128,9 @@ def plan_query(statement: CreateView | Query | Select, inputs: Callable[[str], I
     meaning = "\n".join([*map(str.lower, names), sql, *([str(lateness)] if window else [])])
     return ViewPlan(
         inputs=names,
-        shape="rows" if is_immediate(view) else "groups",
         spark_sql=sql,
-        keys=keys,
-        added=(*hidden, *hidden_of(order)),
+        emit=_waits_for(view),
+        added=(*hidden_of(order), *([END] if window else [])),
         window=window,
         lateness=lateness,
         retracts=retracts,
@@ -166,6 +167,16 @@ def _retracts(view: CreateView, tree: exp.Query, orders: LogOrder) -> bool:
     if view.emit.mode == "close" and not view.lateness:
         return any(str(each.this).upper() == "SESSION" for each in windows_of(query))
     return not (group or query.args.get("distinct")) or any(map(has_aggregate, computed))
+
+
+def _waits_for(view: CreateView) -> Waiting | None:
+    """What rows wait for before they leave; None: for nothing."""
+    microsecond = timedelta(microseconds=1)
+    if view.emit.every is not None:
+        return Waiting(every=view.emit.every // microsecond)
+    if view.emit.mode == "changes":
+        return None
+    return Waiting(lateness=view.lateness // microsecond if view.emit.mode == "final" else 0)
 
 
 def _check_timed(view: CreateView, found: Mapping[str, Input], errors: ErrorReporter) -> None:

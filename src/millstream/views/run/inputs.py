@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import combine, from_datetime
+from millstream.sql.inputs import CLOCK
 from millstream.views.plan.plan import Window
 from millstream.views.run.checkpoint import Offset
 
@@ -49,6 +50,8 @@ class FeedInputs:
         lateness: for how long after its end a window still takes rows, in microseconds.
         start: the first LSN that is read.
         keep: filters each batch before anything else sees it; None: all rows are read.
+        waits: what results wait for before they leave the dataflow: that the watermark passes the
+            ends of their windows, or that the clock ticks; None: for nothing.
         timed: the logs whose rows may come too late: those of windows that close, or those whose
             rows meet others up to a certain time; such a row is late when it is older than the
             watermark. Filled when the query has been planned.
@@ -61,6 +64,7 @@ class FeedInputs:
     lateness: int = 0
     start: int = 1
     keep: Keep | None = None
+    waits: Literal["watermark", "clock"] | None = None
     timed: set[int] = field(default_factory=set)
 
     @property
@@ -80,6 +84,8 @@ class WatermarkTracker:
         watermarks: of each log, at the beginning.
         late: how many rows came too late before.
         never_late: the logs of which no row comes too late.
+        waits: what results wait for, see ``FeedInputs``.
+        clock: the place of the clock's log, if results wait for it.
 
     Attributes:
         watermarks: of each log, where it is.
@@ -95,8 +101,13 @@ class WatermarkTracker:
         late: int = 0,
         *,
         never_late: Collection[int] = (),
+        waits: Literal["watermark", "clock"] | None = None,
+        clock: int = -1,
     ) -> None:
         self._window = window
+        self._waits = waits
+        self._clock = clock
+        self._tick: int | None = None
         self._never_late = never_late
         self._columns = columns
         self._timed = [log for log, column in enumerate(columns) if column is not None]
@@ -112,6 +123,13 @@ class WatermarkTracker:
             return self.watermarks[timed[0]]
         return combine([self.watermarks[log] for log in timed])
 
+    @property
+    def passed(self) -> int | None:
+        """The moment for which results wait that has passed; None: they wait for none."""
+        if self._waits is None:
+            return None
+        return self._tick if self._waits == "clock" else self.watermark
+
     def advance(self, log: int, watermark: int) -> None:
         """Take in the watermark that a batch of a log brings."""
         known = self.watermarks[log]
@@ -123,6 +141,9 @@ class WatermarkTracker:
     ) -> tuple[ChangeBatch | None, ChangeBatch | None, int | None]:
         """Advance past a batch; the rows in time, the late ones, and the watermark before it."""
         before = self.watermark
+        if log == self._clock:  # of which nobody reads a row
+            self._tick = from_datetime(batch.held_rows[-1][0]) if len(batch) else self._tick
+            return None, None, before
         if batch.watermark is not None:
             self.advance(log, batch.watermark)
         column = None if log in self._never_late else self._columns[log]
@@ -239,7 +260,17 @@ class FeedLogs:
             window = _OWN_MOMENT if inputs.timed else None
             times = tuple(None if log in never_late else each for log, each in enumerate(times))
         marks, late = place.watermarks, place.late
-        return WatermarkTracker(window, times, inputs.lateness, marks, late, never_late=never_late)
+        clock = inputs.topics.index(CLOCK) if inputs.waits == "clock" else -1
+        return WatermarkTracker(
+            window,
+            times,
+            inputs.lateness,
+            marks,
+            late,
+            never_late=never_late,
+            waits=inputs.waits,
+            clock=clock,
+        )
 
 
 def in_time(

@@ -22,7 +22,8 @@ import pyarrow as pa
 from millstream.delivery.tail import LogTail
 from millstream.dispatch import make_durable, make_readable
 from millstream.errors import ClosedError, Error
-from millstream.spark.bridge.frames import END, FAILED, HEADER, MARK, ROWS
+from millstream.spark.bridge.frames import END, FAILED, HEADER, MARK, ROWS, passed
+from millstream.sql.inputs import CLOCK
 from millstream.views.run.checkpoint import offset_text
 from millstream.views.run.columns import NO_ROWS, FeedColumns
 from millstream.views.run.snapshot_sender import BeginningSender
@@ -329,6 +330,7 @@ class LiveBatch:
         self._columns = columns
         self._wire = wire
         self._topics = {topic: place for place, topic in enumerate(feed.inputs.topics)}
+        self._ticks = CLOCK if feed.inputs.waits == "clock" else ""
         self._rows = 0
         self._began = self._seen_at = time.monotonic()
         self._seen_rows = 0  # how many there were then
@@ -432,7 +434,7 @@ class LiveBatch:
     def _send_ready(self) -> int:
         """One frame of what is there; returns how many rows it has."""
         ready: list[pa.RecordBatch] = []
-        rows = lsn = 0
+        rows, lsn, kind = 0, 0, ROWS
         while rows < _MERGED:
             batch, self._spare = self._spare, None
             if batch is None:
@@ -444,10 +446,13 @@ class LiveBatch:
             self._taken_lsn = lsn = batch.lsn
             ready.append(self._arrow(batch))
             rows += max(1, len(batch))
+            if batch.topic == self._ticks:
+                kind = MARK  # what waits for the tick is what there was before it
+                break
         if ready:
             data = ready[0] if len(ready) == 1 else pa.concat_batches(ready)
             self._report_late()
-            self._send(lsn, data, MARK if lsn <= self._shown else ROWS)
+            self._send(lsn, data, MARK if lsn <= self._shown else kind)
         self._rows += rows
         return rows
 
@@ -506,7 +511,7 @@ class LiveBatch:
     def _head(self, lsn: int, kind: int) -> tuple[bytes, bytes]:
         tracker = self._tracker
         offset = offset_text(lsn, tracker.watermarks, tracker.late).encode()
-        return HEADER.pack(kind, lsn, len(offset)), offset
+        return passed(tracker.passed) + HEADER.pack(kind, lsn, len(offset)), offset
 
     def _send_mark(self) -> None:
         """A frame without rows: when it comes back, everything before it has."""
@@ -545,7 +550,7 @@ class LiveBatch:
 
     def _send_now(self, batch: ChangeBatch) -> None:
         feed, size = self._feed, len(batch)
-        if size > FEW_ROWS or feed.cuts:
+        if size > FEW_ROWS or feed.cuts or batch.topic == self._ticks:
             self._spare = batch
             self._woken.set()
             return
@@ -557,7 +562,14 @@ class LiveBatch:
         feed.sent(batch.lsn, tracker)
         if kept is batch:
             made = feed.encodings.of(batch)
-            key = (self._columns.names, log, before, *tracker.watermarks, tracker.late)
+            key = (
+                self._columns.names,
+                log,
+                before,
+                *tracker.watermarks,
+                tracker.late,
+                tracker.passed,
+            )
             frame = made.get(key)
             if frame is None:
                 frame = made[key] = self._few(log, batch, batch, before)

@@ -15,9 +15,8 @@ from millstream.spark.bridge import java_side
 from millstream.spark.errors import FULL_DISK, SparkError, sql_error
 from millstream.views.lower.analysis import calls, functions, sql_frame, value
 from millstream.views.lower.event_time import Closing
-from millstream.views.lower.lowering import lower
+from millstream.views.lower.lowering import Leaving, lower
 from millstream.views.lower.plans import LogLeaf, check_plan
-from millstream.views.plan.emit import END
 from millstream.views.plan.plan import dated_relation, log_relation
 from millstream.views.run.checkpoint import offset_in
 from millstream.views.run.columns import (
@@ -126,7 +125,7 @@ class SparkQuery:
             # Of a first batch that was never committed Spark finds some state, and gives up.
             shutil.rmtree(self.checkpoint, ignore_errors=True)
         result = self.streaming_result()
-        columns = arrow_of(self.analysed().schema, self.plan.spark_sql)
+        columns = self._sent_columns()
         hidden = [self.columns.field(LSN), self.columns.field(WEIGHT)]
         writer = (
             result.writeStream.format(java_side.SINK_FORMAT)
@@ -137,6 +136,11 @@ class SparkQuery:
         )
         attempt = calls(result.sparkSession)  # Java may have died: not another one's
         return RunningQuery(value(attempt.start(internals.java_writer(writer))))
+
+    def _sent_columns(self) -> pa.Schema:
+        """The columns of what leaves the dataflow: all but the ends of windows."""
+        columns = arrow_of(self.analysed().schema, self.plan.spark_sql)
+        return columns if self.plan.window is None else columns.remove(len(columns) - 1)
 
     def streaming_result(self) -> Any:  # noqa: ANN401 - a DataFrame
         """What leaves the dataflow that the query's plan becomes.
@@ -212,8 +216,9 @@ class SparkQuery:
                 for rdd, log in self.leaves.items()
             }
             plan = internals.optimized_plan(frame)
-            closing = self._closing(frame.columns)
-            self._lowered = lower(jvm, plan, relations, closing, self._slack())
+            self._lowered = lower(
+                jvm, plan, relations, self._closing(frame.columns), self._slack(), self._leaving()
+            )
         self.timed.clear()
         self.timed.update(self._lowered.timed)
         return self._lowered
@@ -223,8 +228,12 @@ class SparkQuery:
         plan, window = self.plan, self.plan.window
         if window is None or window.kind == "session":
             return None
-        end = columns.index(END)
+        end = len(columns) - 1
         return Closing(end, window.size, plan.lateness, not plan.retracts, plan.inputs)
+
+    def _leaving(self) -> Leaving:
+        """How rows leave the dataflow."""
+        return Leaving(self.plan.emit, has_ends=self.plan.window is not None)
 
     def _slack(self) -> int:
         """How far behind the watermark a row can be that comes in time, if windows do not close."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
-from millstream.spark.bridge.frames import HEADER, MARK, ROWS
+from millstream.spark.bridge.frames import HEADER, MARK, ROWS, passed
 from millstream.views.run.checkpoint import Offset
 from millstream.views.run.columns import LSN
 
@@ -114,18 +114,21 @@ class BeginningSender:
 
         What they lead to is still held back.
         """
-        self._send(lsn, self._place(lsn), self.columns.none(), MARK)
+        self._send_mark(lsn)
 
     def end(self, lsn: int) -> None:
         """Send that these were all; what comes later is not worked on together with them."""
-        self._send(lsn, self._place(lsn), self.columns.none(), MARK)
+        self._send_mark(lsn)
 
-    def _place(self, lsn: int) -> Offset:
-        return Offset(lsn, tuple(self.tracker.watermarks), self.tracker.late)
-
-    def _send(self, lsn: int, place: Offset, data: pa.RecordBatch, kind: int = ROWS) -> None:
+    def _send_mark(self, lsn: int) -> None:
+        place = Offset(lsn, tuple(self.tracker.watermarks), self.tracker.late)
         offset = place.json.encode()
-        self.wire.send(HEADER.pack(kind, lsn, len(offset)), offset, data.serialize())
+        head = passed(self.tracker.passed) + HEADER.pack(MARK, lsn, len(offset))
+        self.wire.send(head, offset, self.columns.none().serialize())
+
+    def _send(self, lsn: int, place: Offset, data: pa.RecordBatch) -> None:
+        offset = place.json.encode()
+        self.wire.send(HEADER.pack(ROWS, lsn, len(offset)), offset, data.serialize())
 
 
 def _at(lsn: int, data: pa.RecordBatch) -> pa.RecordBatch:

@@ -25,6 +25,7 @@ final class Frames {
   static final int FAILED = 4;
   static final int MARK = 5;
   static final int FEW = 6;
+  static final int PASSED = 7;
 
   private final Wire wire;
   private final ReadChannel channel;
@@ -38,6 +39,7 @@ final class Frames {
   private int kind;
   private long lsn;
   private byte[] offset;
+  private long passed = Long.MIN_VALUE;
 
   Frames(Wire wire) {
     this.wire = wire;
@@ -64,6 +66,11 @@ final class Frames {
     return kind == MARK;
   }
 
+  /** The moment that the feed has passed with the last frame; the least one: that is not known. */
+  long passed() {
+    return passed;
+  }
+
   String offset() {
     return new String(offset, StandardCharsets.UTF_8);
   }
@@ -72,6 +79,10 @@ final class Frames {
   boolean next() throws IOException {
     if (root == null) begin();
     kind = wire.awaitByte();
+    if (kind == PASSED) {
+      passed = wire.in.readLong();
+      kind = wire.awaitByte();
+    }
     lsn = wire.in.readLong();
     offset = new byte[wire.in.readInt()];
     wire.in.readFully(offset);

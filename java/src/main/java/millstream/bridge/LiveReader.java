@@ -26,6 +26,8 @@ public class LiveReader implements SupportsRealTimeRead<InternalRow> {
   private int to = 0;
   private int rows = 0;
   private long lsn;
+  private long at;
+  private long passed = Long.MIN_VALUE;
   private Follower follower;
 
   LiveReader(Frames frames, String start) {
@@ -59,7 +61,10 @@ public class LiveReader implements SupportsRealTimeRead<InternalRow> {
       batch = frames.batch();
       rows = batch.numRows();
       from = 0;
+      if (rows == 0 && frames.passed() > passed) break; // there is something to do without rows
     }
+    passed = frames.passed();
+    at = frames.lsn();
     to = Math.min(rows, from + MOST_ROWS);
     return true;
   }
@@ -128,6 +133,21 @@ public class LiveReader implements SupportsRealTimeRead<InternalRow> {
   /** Whether there are more rows in the frame, which has whole commits. */
   public boolean isInFrame() {
     return to < rows;
+  }
+
+  /** The LSN up to which everything has been sent after the frame at hand. */
+  public long lsn() {
+    return at;
+  }
+
+  /** Whether the feed says which moment it has passed. */
+  public boolean hasPassed() {
+    return passed > Long.MIN_VALUE;
+  }
+
+  /** The moment, of event time or of the clock, that the feed has passed after that frame. */
+  public long passed() {
+    return passed;
   }
 
   /** Whether more rows are there, or are on their way. */

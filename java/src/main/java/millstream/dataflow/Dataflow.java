@@ -115,7 +115,7 @@ public final class Dataflow extends StatefulProcessor<byte[], Row, Long>
   private void take() {
     if (waiting == 0) since = System.nanoTime();
     entry.take(reader);
-    waiting += reader.to() - reader.from();
+    waiting += Math.max(1, reader.to() - reader.from());
     state.makeRoom();
     if (!waits()) work();
   }
@@ -141,10 +141,18 @@ public final class Dataflow extends StatefulProcessor<byte[], Row, Long>
     for (Operator each : operators) {
       if (advanced || each.isDue()) each.expire(entry.watermark());
     }
+    if (reader != null && reader.hasPassed() && !reader.isInFrame()) {
+      passed(reader.passed(), reader.lsn());
+    }
     mostWaiting = state.isCrowded() ? FEW_ROWS : Math.min(mostWaiting * 2, MOST_ROWS);
     state.settle();
     waiting = 0;
     effort = System.nanoTime() - begun;
+  }
+
+  /** The feed has passed a moment with the commit of an LSN, on whose rows all have worked. */
+  void passed(long moment, long lsn) {
+    for (int i = 0; i < operators.length; i++) operators[i].passed(moment, lsn);
   }
 
   /**

@@ -110,7 +110,7 @@ public class Entry implements Serializable {
     ColumnarBatch batch = reader.batch();
     if (batch != feed) setFeed(batch);
     for (int i = 0; i < rows.length; i++) rows[i].setNumRows(batch.numRows());
-    see(batch.getRow(reader.to() - 1));
+    if (reader.to() > reader.from()) see(batch.getRow(reader.to() - 1));
     for (int i = reader.from(); i < reader.to(); i++) {
       InternalRow row = batch.getRow(i);
       int from = row.getInt(log);

@@ -71,6 +71,12 @@ public abstract class Operator implements Serializable {
   /** Let go of what no row will meet any more, since the watermark has come to a moment. */
   void expire(long watermark) {}
 
+  /**
+   * The feed has passed a moment, of event time or of the clock, with the commit of an LSN. Called
+   * when all operators have worked on the rows up to there.
+   */
+  void passed(long moment, long lsn) {}
+
   /** Whether rows came that are to be let go at once. */
   boolean isDue() {
     return false;

@@ -124,6 +124,13 @@ final class Host implements AutoCloseable {
     commit();
   }
 
+  /** End a commit, with which the feed passes a moment. */
+  void commitAt(long moment) {
+    dataflow.work();
+    dataflow.passed(moment, lsn);
+    commit();
+  }
+
   /** End the task, and begin another one over what was stored. */
   void restart() {
     dataflow.atEnd();

@@ -114,7 +114,7 @@ record Script(List<Commit> commits, long memory) {
     }
   }
 
-  private static void apply(Change change, boolean goes, List<Bag> inputs, Host host) {
+  static void apply(Change change, boolean goes, List<Bag> inputs, Host host) {
     Bag input = inputs.get(change.input);
     List<Object> row = change.row;
     long weight = change.weight;
