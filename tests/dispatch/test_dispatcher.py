@@ -242,14 +242,14 @@ class TestCyclesOfOtherThreads:
     def test_a_few_rows_are_written_without_waking_the_log_writer(self, db, dispatcher):
         (source,) = numbers(db, "a")
         db.flush()
-        log, threads = engine_of(db).log, set()
-        drain = log._writer.drain
+        log, threads = engine_of(db).log, []
+        write_group = log._writer._write_group
 
         def noting(*args):
-            threads.add(threading.current_thread().name)
-            drain(*args)
+            threads.append(threading.current_thread().name)
+            write_group(*args)
 
-        log._writer.drain = noting
+        log._writer._write_group = noting
         for n in range(20):
             source.push((n,))
             wait_until(lambda n=n: log.written_lsn > n)

@@ -47,6 +47,14 @@ def test_generated_code_writes_the_same_bytes(table):
         assert writer.message(some) == writer._message(some, ())
 
 
+@pytest.mark.parametrize("columns", [40, 64, 65, 400])
+def test_many_columns_of_text(columns):
+    schema = Schema.of(**{f"c{place}": "VARCHAR" for place in range(columns)})
+    rows = [tuple("ö" * (place % 9) for place in range(columns))] * 2
+    got = read(MessageWriter(schema.arrow).message(rows), schema.arrow)
+    assert schema.arrow_to_rows(got) == rows
+
+
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 16, 17, FEW_ROWS])
 def test_nulls_at_the_borders_of_bytes(count):
     schema = Schema.of(a="BOOLEAN", b="VARCHAR", c="BIGINT")

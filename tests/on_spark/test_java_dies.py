@@ -20,6 +20,7 @@ import pytest
 
 import millstream as ms
 from millstream.errors import ViewFailedError, ViewNotReadyError
+from millstream.spark import internals
 from millstream.spark.session import Spark
 from millstream.testing import Mirror, engine_of, wait_until
 from millstream.views.run import live, setbacks
@@ -273,9 +274,9 @@ def work_without_java(path):
 def work_after_a_session_of_others():
     """The child: the Java of a session has ended, and nobody has said so to PySpark."""
     with TemporaryDirectory() as folder:
-        assert Spark(Path(folder)).session is not None
-        end(java())
-        wait_until(lambda: not java(), "the end of Java", timeout=SECONDS)
+        process = internals.java_process(internals.gateway_of(Spark(Path(folder)).session))
+        process.kill()
+        process.wait()
         with ms.open() as db:
             db.execute("CREATE SOURCE t (k BIGINT, v BIGINT)")
             db.execute("CREATE MATERIALIZED VIEW sums AS SELECT k, SUM(v) AS s FROM t GROUP BY k")

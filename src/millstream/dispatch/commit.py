@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from millstream.threads import Completion
 
 
+_MANY_ROWS: Final = 1024
+"""To hand so many rows on may take longer than rows may wait."""
+
 _OVERDUE: Final = 0.005
 """Seconds for which rows may wait for a quiet moment to be written to the log."""
 
@@ -62,8 +65,8 @@ class Committer:
 
     def commit(self, batches: Batches, completions: list[Completion]) -> None:
         """Commit batches of a cut, and complete the pushes in it that are waited for."""
-        if self.unwritten:
-            self.add_to_log(write=False)
+        if self.unwritten:  # which must not wait for the fan-out of many rows
+            self.add_to_log(write=sum(len(batch) for _, batch in batches) > _MANY_ROWS)
         # What is held was pushed before: nothing may be committed ahead of it.
         error = self._inlets.stalled or self._place(batches, sync=bool(completions))
         if error is None:

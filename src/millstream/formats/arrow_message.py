@@ -36,7 +36,8 @@ FEW_ROWS: Final = 32
 """For more rows than these Arrow is faster."""
 
 _COMPILED_ROWS: Final = 4
-"""For so many rows a function is generated."""
+_COMPILED_COLUMNS: Final = 64
+"""For at most so many rows and columns a function is generated."""
 
 _HEAD = struct.Struct("<ii")  # a mark, and the size of what follows up to the body
 _OFFSET = struct.Struct("<I")
@@ -87,7 +88,7 @@ class MessageWriter:
                 in canonical form; Arrow says what is wrong with it, or takes it.
         """
         count = len(rows)
-        if count <= _COMPILED_ROWS:
+        if count <= _COMPILED_ROWS and len(self._types) <= _COMPILED_COLUMNS:
             compiled = self._compiled.get(count)
             if compiled is None:
                 compiled = self._compiled[count] = self._compile(count, len(more))
@@ -213,7 +214,9 @@ class _Code:
         self.pack()
         self.places += (self.end, ends[-1])
         self.body += [*names, f"PADDING[{ends[-1]} & 7]"]
-        self._texts += f" + ({ends[-1]} + 7 & ~7)"
+        # What follows begins there: an expression of its own length would grow with each text.
+        self.lines.append(f"t{place} = {self.end} + ({ends[-1]} + 7 & ~7)")
+        self._at, self._texts = 0, f" + t{place}"
 
     def _fixed(self, code: str, size: int, values: list[str]) -> None:
         self._codes += code + "x" * (-size % 8)

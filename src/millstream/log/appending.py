@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from millstream.errors import ClosedError, InvalidOptionError, SchemaMismatchError
 from millstream.formats.batches import batches_of_tuples
-from millstream.log.queue import QUEUE_BYTES, Part
+from millstream.log.queue import FEW_BYTES, QUEUE_BYTES, Part
 from millstream.log.topics import Topics
-from millstream.log.writer import FEW_BYTES
 from millstream.model.batch import ChangeBatch
 
 if TYPE_CHECKING:

@@ -79,6 +79,11 @@ class GroupCommit:
         self._complete = threading.Lock()
         self._complete.acquire()
 
+    @property
+    def is_syncing(self) -> bool:
+        """Whether a thread syncs, or is about to."""
+        return self._has_leader
+
     def arrived(self, sequence: int) -> None:
         """An entry was queued. Call it with the order lock held."""
         self._newest = sequence

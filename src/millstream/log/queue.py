@@ -29,6 +29,10 @@ GROUP_ENTRIES: Final = 4096
 
 _ROW_ESTIMATE: Final = 64
 
+FEW_BYTES: Final = 1 << 16
+_FEW_ROWS: Final = 64
+"""What a thread that has just handed rows on writes itself, rather than wake another thread."""
+
 
 class Part(NamedTuple):
     """The rows, or the lone watermark, that a commit adds to one topic."""
@@ -142,6 +146,17 @@ class CommitQueue:
         self._clock = clock
         self._wake = threading.Condition(order)
         self._asleep = False
+
+    @property
+    def has_few(self) -> bool:
+        """Whether what waits is little, and surely so: ``nbytes`` of rows is an estimate."""
+        if self.nbytes > FEW_BYTES:
+            return False
+        held = [part.batch for entry in list(self.entries) for part in entry.parts]
+        estimated = [batch for batch in held if not batch.is_arrow]
+        return sum(map(len, estimated)) <= _FEW_ROWS and not any(
+            batch.schema.is_nested for batch in estimated
+        )
 
     # ---- in
 

@@ -49,9 +49,6 @@ _EPOCHS: Final = 1 << 24
 GROUP_BYTES: Final = 1 << 20
 """What is encoded and then written at once: as much as a core's cache holds in between."""
 
-FEW_BYTES: Final = 1 << 16
-"""What a thread that has just handed rows on writes itself, rather than wake another thread."""
-
 
 class LogWriter:
     """Brings the commits of a queue to the last segment of a log, and to the disk.
@@ -193,25 +190,42 @@ class LogWriter:
         """Write the queue in this thread if it is short and no other thread writes.
 
         Returns:
-            False when it is left to the thread that writes: it is long, a new segment is due, or
-            the disk is full or has failed.
+            False when it is left to the thread that writes: the queue is long, a new segment is
+            due, a sync is under way, or the disk is full or has failed.
         """
         queue, segments = self.queue, self.segments
         if (
-            queue.stalled
-            or queue.nbytes > FEW_BYTES
-            or self._encode.locked()
-            or segments.lock.locked()
+            self.failed is not None
+            or queue.stalled
+            or not queue.has_few
             or segments.is_roll_due
+            or self.group_commit.is_syncing  # a write to a file that is synced may wait for that
         ):
             return False
+        if not self._encode.acquire(blocking=False):
+            return False
         try:
-            self.drain()
+            if not segments.lock.acquire(blocking=False):
+                return False
+            try:
+                self._write_few()
+            finally:
+                segments.lock.release()
         except LogError:
             return False
-        if not self.dirty.is_set():
-            self.dirty.set()
-        return True
+        finally:
+            self._encode.release()
+            if not self.dirty.is_set():
+                self.dirty.set()
+        return not queue.entries
+
+    def _write_few(self) -> None:
+        """Write the head of the queue, with both locks held: nothing else is in hand."""
+        group, before = self.queue.peek(self._group_bytes), self.segments.active.tail
+        if group:
+            frames = encode_entries(group, self.durable_lsn, before)
+            self._encoded = tail_of(frames, before)
+            self._write_group(group, frames)
 
     def _write_group(self, group: list[Entry], frames: list[Encoded]) -> None:
         """Write frames, publish them, and take their entries out of the queue."""

@@ -86,6 +86,7 @@ class Bag:
     the next. Snapshots may be taken at any time by any thread. A row may be retracted before it is
     inserted: its count is then negative until it is.
 
+    >>> from millstream.model.schema import Schema
     >>> bag = Bag(Schema.of(k="VARCHAR", n="BIGINT"))
     >>> bag.load(ChangeBatch.from_rows(bag.schema, [("a", 1), ("b", 1)]))
     >>> results = {"k": ["a", "a", "b", "b"], "n": [1, 2, 1, 1], "_weight": [-1, 1, -1, 1]}
