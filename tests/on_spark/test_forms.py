@@ -114,6 +114,9 @@ SHARED = {
         SELECT p.id, q.id AS next FROM k p JOIN k q ON p.a = q.a AND p.k = q.k - 1""",
     "thrice": f"""WITH r AS ({SUMS}) SELECT x.a, y.n, z.s FROM r x JOIN r y ON x.a = y.a
         JOIN r z ON z.a = y.n""",
+    "no_value_for_the_group_of_null": f"""WITH r AS ({SUMS}) SELECT x.a, y.n, g.m
+        FROM r x JOIN r y ON x.a = y.n
+        JOIN (SELECT a, SUM(b) / COUNT(a) AS m FROM t GROUP BY a) g ON g.a = x.a""",
 }
 """What is read twice."""
 

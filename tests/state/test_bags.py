@@ -173,3 +173,13 @@ class TestAppendOnlyRows:
             rows_kept.diff(spark([("a", 1.0)], [-1]))
         with pytest.raises(SchemaMismatchError, match="retracted"):
             rows_kept.load(ChangeBatch.from_rows(SCHEMA, [("a", 1.0)], weights=[-1]))
+
+
+@pytest.mark.parametrize("weight", [100, 300])
+def test_rows_that_are_there_often_go_again(weight):
+    """Weights that Arrow holds cannot be written to."""
+    bag, rows = Bag(SCHEMA), [("a", float(number)) for number in range(300)]
+    bag.apply(bag.diff(spark(rows, [weight] * 300)))
+    assert len(bag) == weight * 300
+    bag.apply(bag.diff(spark(rows, [-weight] * 300)))
+    assert (len(bag), contents(bag)) == (0, Counter())

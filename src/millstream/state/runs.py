@@ -67,7 +67,8 @@ class Run:
             self.weights = np.ones(batch.num_rows, np.int8)
         else:
             is_small = not len(weights) or weights.max() <= _MOST_SMALL
-            self.weights = weights.astype(np.int8) if is_small else weights
+            # A copy in either case: what Arrow holds cannot be written to.
+            self.weights = weights.astype(np.int8) if is_small else weights.astype(np.int64)
         self.live = batch.num_rows
         self._index = _Index(batch)
 

@@ -1,8 +1,8 @@
 """The clock of views: what NOW() is in them comes as commits of a log, so a replay gives the same.
 
 While some view reads it, the time is committed four times a second, or as often as an EMIT EVERY
-asks for. Only the newest tick counts;
-older ones are kept as long as a view may have to begin anew where it stands.
+asks for. Only the newest tick counts; older ones are kept as long as a view may have to begin anew
+where it stands.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 TICK_SECONDS: Final = 0.25
 _SHORTEST_SECONDS: Final = 0.01
 _KEPT_SECONDS: Final = 600.0
-_MOST_TICKS: Final = 400_000
-"""So many ticks, at most, are kept for a view that has not changed since: those of a day."""
+_KEPT_TICKS: Final = 400_000
+_MOST_TICKS: Final = 4_000_000
+"""How many ticks are kept for a view that has not changed since: those of a day at the usual pace,
+or of twice the longest interval of EMIT EVERY, if these are not too many."""
 
 _HELD: Final = 64
 
@@ -125,7 +127,10 @@ class ViewClock:
         """Keep no ticks before the last one that each view has shown the result of."""
         shown = [each for each in self._shown() if each]
         first = bisect_right(self._ticks, min(shown)) - 1 if shown else len(self._ticks) - 1
-        first = max(first, len(self._ticks) - _MOST_TICKS, 0)
+        seconds = [TICK_SECONDS, *self._intervals()]
+        waited_for = 2 * max(seconds) / max(min(seconds), _SHORTEST_SECONDS)
+        most = min(max(_KEPT_TICKS, int(waited_for)), _MOST_TICKS)
+        first = max(first, len(self._ticks) - most, 0)
         del self._ticks[:first]
         if self._hold is not None:
             self._hold.advance(self._ticks[0])

@@ -308,7 +308,7 @@ def _in_log_order(batch: Results, after: int) -> Results:
         rows = sorted((row for row in batch.rows if row[place] > after), key=itemgetter(place))
         return ResultRows(batch.schema, rows)
     lsns = batch.column(_LSN)
-    if len(lsns) and lsns[0].as_py() <= after:
+    if len(lsns) and pc.min(lsns).as_py() <= after:
         batch = batch.filter(pc.greater(lsns, after))
         lsns = batch.column(_LSN)
     if len(lsns) > 1:

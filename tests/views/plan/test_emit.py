@@ -54,6 +54,14 @@ def test_equal_windows_are_compared_by_their_start():
         (f"SELECT s.k {JOINED} EMIT FINAL", "EMIT FINAL needs a window"),
         (f"SELECT s.k {JOINED} GROUP BY s.k ALLOW LATENESS {MINUTE}", "LATENESS needs a window"),
         (f"SELECT s.k {JOINED} EMIT EVERY 1 SECOND", "EMIT EVERY needs groups"),
+        (
+            f"SELECT DISTINCT s.k {JOINED} GROUP BY s.k, TUMBLE(s.ts, {MINUTE}) EMIT FINAL",
+            "DISTINCT rows without their window",
+        ),
+        (
+            f"SELECT SUM(COUNT(*)) OVER () AS n FROM s GROUP BY SESSION(ts, {MINUTE}) EMIT FINAL",
+            "OVER beside SESSION",
+        ),
         (f"SELECT 1 AS n {JOINED} GROUP BY CUMULATE(s.ts, {MINUTE}, {MINUTE}) EMIT FINAL", "CUM"),
         (f"SELECT 1 AS n {JOINED} GROUP BY CUBE(s.k), TUMBLE(s.ts, {MINUTE}) EMIT FINAL", "group"),
         (

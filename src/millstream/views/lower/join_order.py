@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.views.lower.clock_filter import is_clock
-from millstream.views.lower.plans import conjuncts, each_of, id_of, inner, kind_of
+from millstream.views.lower.plans import conjuncts, each_of, id_of, inner, is_safe, kind_of
 from millstream.views.lower.subqueries import with_subqueries
 
 if TYPE_CHECKING:
@@ -28,13 +28,6 @@ _LEFT_OUT: Final = 0.2
 
 _SMALLER: Final = 0.25
 """A guess: how many rows what is referred to has for each that refers to it."""
-
-_SAFE: Final = {
-    *("And", "AttributeReference", "EqualNullSafe", "EqualTo", "GreaterThan"),
-    *("GreaterThanOrEqual", "In", "InSet", "IsNotNull", "IsNull", "LessThan", "LessThanOrEqual"),
-    *("Literal", "Not", "Or"),
-}
-"""Expressions that fail for no row: they may be computed for others than in Catalyst's order."""
 
 
 @dataclass(slots=True, eq=False)
@@ -86,7 +79,7 @@ class JoinOrder:
     def _ordered(self, node: Any) -> Any | None:  # noqa: ANN401
         """Return joins in order; None where that of Catalyst is as good as any."""
         plans, conditions = self._flat(node)
-        if not all(map(self._is_safe, conditions)) or not node.deterministic():
+        if not all(is_safe(self._scala, each) for each in conditions) or not node.deterministic():
             return None
         if sum(map(self._is_timed, plans)) > 1:  # which may expire by each other's event times
             return None
@@ -119,16 +112,6 @@ class JoinOrder:
         own = conjuncts(condition.get() if condition.isDefined() else None)
         return [*found[0][0], *found[1][0]], [*found[0][1], *found[1][1], *own]
 
-    def _is_safe(self, expression: Any) -> bool:  # noqa: ANN401
-        kind = kind_of(expression)
-        if kind == "Cast":
-            types = (expression.child().dataType(), expression.dataType())
-            if not self._scala.catalyst.expressions.Cast.canUpCast(*types):
-                return False
-        elif kind not in _SAFE:
-            return False
-        return all(map(self._is_safe, each_of(expression.children())))
-
     def _is_timed(self, node: Any) -> bool:  # noqa: ANN401
         if kind_of(node) == "LogicalRDD":
             return self._logs[node.rdd().id()].time >= 0
@@ -144,7 +127,7 @@ class JoinOrder:
         while kind_of(plan) == "Join" and str(plan.joinType().toString()) in _HALVES:
             condition = plan.condition().get() if plan.condition().isDefined() else None
             if is_clock(plan.right(), self._logs) or not all(
-                map(self._is_safe, conjuncts(condition))
+                is_safe(self._scala, each) for each in conjuncts(condition)
             ):
                 break
             found.append((plan.joinType(), plan.right(), condition))

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.views.lower.plans import conjuncts, each_of, id_of, inner, kind_of, parts_of
+from millstream.views.lower.plans import (
+    conjuncts,
+    each_of,
+    id_of,
+    inner,
+    is_safe,
+    kind_of,
+    parts_of,
+)
 from millstream.views.lower.subqueries import with_subqueries
 
 if TYPE_CHECKING:
@@ -24,6 +32,12 @@ _DROPS: Final = {
 }
 """Kinds of joins, and whether they drop rows of their sides whose key has a NULL."""
 
+_SAFE_ABOVE: Final = {"AggregateExpression", "Alias", "Count", "Max", "Min"}
+_SUMS: Final = {"Average", "Sum"}
+_SMALL: Final = {"double", "float", "int", "smallint", "tinyint"}
+_MOST_DIGITS: Final = 28
+"""Of a decimal whose sum over ten thousand million rows fits."""
+
 
 def without_null_tests(scala: Scala, node: Any, keys: frozenset[int] = frozenset()) -> Any:  # noqa: ANN401
     """Return a plan without these tests.
@@ -38,10 +52,10 @@ def without_null_tests(scala: Scala, node: Any, keys: frozenset[int] = frozenset
     if kind == "Join":
         below = _of_join(scala, node, keys)
     elif kind == "Project":
-        below = [_given(each_of(node.projectList()), keys)]
+        below = [_given(scala, each_of(node.projectList()), keys)]
     elif kind == "Aggregate":
         groups = frozenset(map(id_of, each_of(node.groupingExpressions())))
-        below = [groups & _given(each_of(node.aggregateExpressions()), keys)]
+        below = [groups & _given(scala, each_of(node.aggregateExpressions()), keys)]
     elif kind == "Filter":
         left = [each for each in conjuncts(node.condition()) if not _tests(each, keys)]
         if not left:
@@ -53,10 +67,28 @@ def without_null_tests(scala: Scala, node: Any, keys: frozenset[int] = frozenset
     return with_subqueries(scala, node, lambda plan: without_null_tests(scala, plan))
 
 
-def _given(columns: list[Any], keys: frozenset[int]) -> frozenset[int]:
-    """What columns are below a node that names them."""
+def _given(scala: Scala, columns: list[Any], keys: frozenset[int]) -> frozenset[int]:
+    """What columns are below a node that names them.
+
+    None if one of its expressions may fail for a row that the test would have left out.
+    """
     below = {id_of(each): id_of(inner(each)) for each in columns}
-    return frozenset(below[each] for each in keys if below.get(each, -1) != -1)
+    found = frozenset(below[each] for each in keys if below.get(each, -1) != -1)
+    return found if found and all(_has_value(scala, each) for each in columns) else frozenset()
+
+
+def _has_value(scala: Scala, expression: Any) -> bool:  # noqa: ANN401
+    """Whether an expression, perhaps with aggregates, has a value for any rows."""
+    kind, children = kind_of(expression), each_of(expression.children())
+    if kind in _SUMS:
+        summed = str(children[0].dataType().catalogString())
+        digits = summed.removeprefix("decimal(").partition(",")[0]
+        fits = summed in _SMALL or (kind == "Average" and summed == "bigint")
+        if not fits and not (digits != summed and int(digits) <= _MOST_DIGITS):
+            return False
+    elif kind not in _SAFE_ABOVE:
+        return is_safe(scala, expression)
+    return all(_has_value(scala, each) for each in children)
 
 
 def _tests(condition: Any, keys: frozenset[int]) -> bool:  # noqa: ANN401

@@ -15,6 +15,8 @@ from millstream.spark.internals import class_name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.views.lower.scala import Scala
+
 _GROWING: Final = {
     "Expand",
     "Filter",
@@ -262,3 +264,23 @@ def _bound_of(bound: Any) -> int | None:  # noqa: ANN401
     if kind.startswith("Unbounded"):
         return None
     return 0 if kind == "CurrentRow" else int(bound.eval(None))
+
+
+_SAFE: Final = {
+    *("And", "AttributeReference", "EqualNullSafe", "EqualTo", "GreaterThan"),
+    *("GreaterThanOrEqual", "In", "InSet", "IsNotNull", "IsNull", "LessThan", "LessThanOrEqual"),
+    *("Literal", "Not", "Or"),
+}
+"""Expressions that fail for no row: they may be computed for others than in Catalyst's order."""
+
+
+def is_safe(scala: Scala, expression: Any) -> bool:  # noqa: ANN401
+    """Whether an expression has a value for any row."""
+    kind = kind_of(expression)
+    if kind == "Cast":
+        types = (expression.child().dataType(), expression.dataType())
+        if not scala.catalyst.expressions.Cast.canUpCast(*types):
+            return False
+    elif kind not in _SAFE:
+        return False
+    return all(is_safe(scala, each) for each in each_of(expression.children()))

@@ -17,8 +17,8 @@ from millstream.views.plan.checks import (
 from millstream.views.plan.errors import ErrorReporter
 from millstream.views.plan.functions import has_aggregate
 from millstream.views.plan.trees import alias, both, call, column, is_null, number
-from millstream.views.plan.window_specs import window_over
-from millstream.views.plan.windows import window_in
+from millstream.views.plan.window_specs import is_bound, window_over
+from millstream.views.plan.windows import is_bound_name, window_in
 
 if TYPE_CHECKING:
     from millstream.sql.statements.statement import CreateView
@@ -75,11 +75,25 @@ def add_end(
         hint = "Write one view for each grouping."
         errors.refuse(None, "EMIT with several groupings at once is not supported", hint)
     window = _closing(windows_of(query)[0], view, query, orders, errors)
+    _check_rows(query, window, needs, errors)
     end: exp.Expr = column("WINDOW_END")
     if window.kind == "session":
         end = _after_session(window, is_final=view.emit.mode == "final")
     _append_end(query, end, errors)
     return window
+
+
+def _check_rows(query: exp.Expr, window: Window, needs: str, errors: ErrorReporter) -> None:
+    """Refuse rows that are not of one window each."""
+    items = [each.unalias() for each in query.expressions]
+    if query.args.get("distinct") and not any(
+        is_bound(each) or is_bound_name(each) for each in items
+    ):
+        hint = "Leave DISTINCT out, or select the window's start and end."
+        errors.refuse(None, f"{needs} of DISTINCT rows without their window is not supported", hint)
+    if window.kind == "session" and any(each.find(exp.Window) for each in items):
+        hint = "Make the sessions a view of its own, and write OVER in a view over it."
+        errors.refuse(None, f"{needs} of OVER beside SESSION is not supported", hint)
 
 
 def _append_end(query: exp.Expr, end: exp.Expr, errors: ErrorReporter) -> None:
