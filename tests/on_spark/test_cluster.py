@@ -19,7 +19,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 import millstream as ms
-from millstream.testing import TIMEOUT, Mirror, engine_of
+from millstream.testing import TIMEOUT, Mirror, engine_of, wait_until
 
 from .cluster import QUICK, Cluster, busy_executors, executors_of, kill
 from .observing import batches_of, rows_of, runner_of, settle
@@ -67,6 +67,10 @@ def lose_one_after_the_other(path, url, workers):
         lose(lambda session: kill(busy_executor(session, workers)[1]))
         lose(lambda session: kill_worker(session, workers))
         lose(end_application)
+        # Executors may have worked on these rows before they heard of the end.
+        runners = [runner_of(db, name) for name in VIEWS]
+        wait_until(lambda: all(each.restarts for each in runners), "all to restart")
+        check(db, mirrors)
         restarts = [runner_of(db, name).restarts for name in VIEWS]
         sys.stdout.write(json.dumps({"rows": acknowledged, "restarts": restarts}))
 
