@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -61,7 +62,7 @@ class SparkViews:
     def __init__(self, storage: Storage, spark: Spark) -> None:
         self.spark = spark
         self._storage = storage
-        self.server = spark.server
+        self.server = partial(spark.server, storage.dispatcher.together)
         self._encodings = Encodings()
         self._warm_ups: list[WarmUp] = []
         self._warming = threading.Lock()

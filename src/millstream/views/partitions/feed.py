@@ -239,9 +239,9 @@ class PartBatch(LiveBatch):
 
     def _send_now(self, batch: ChangeBatch) -> None:
         """Send a few rows at once, if they are all of one part."""
-        feed, log, part = self._feed, self._topics[batch.topic], -1
+        feed, part = self._feed, -1
         if 0 < len(batch) <= FEW_ROWS and not (batch.is_arrow or feed.cuts or self._waits):
-            part = self._only_part(log, batch)
+            part = self._only_part(self._topics[batch.topic], batch)
         if part < 0:
             self._spare = batch
             self._woken.set()
@@ -249,13 +249,10 @@ class PartBatch(LiveBatch):
         self._taken_lsn = batch.lsn
         is_first = not self._rows
         self._rows += len(batch)
-        kept, missed, before = self._tracker.split(log, batch)
+        frame = self._few(batch)[0].frame
         feed.sent(batch.lsn, self._tracker)
-        frame = self._few(log, batch, kept, before)
         feed.results.sent(batch.lsn, (part,))
-        if missed is not None:
-            self._missed.append(missed)
-        left = frame if missed is not None else self._wire.each[part].send_now(frame)
+        left = frame if self._missed else self._wire.each[part].send_now(frame)
         self._rest = (part, left) if left else None
         busy = bool(is_first or left or self._missed) or self._rows >= LIVE_ROWS
         if busy or not self._tail.hand_to(self._handed):
