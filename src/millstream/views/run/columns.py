@@ -40,8 +40,8 @@ WEIGHT: Final = "_weight"
 WATERMARK: Final = "_wm"
 ROW_LSN: Final = "_row_lsn"
 
-BEGINNING: Final = -2
-"""In place of a log: see ``Entry.BEGINNING`` in Java."""
+INITIAL: Final = -2
+"""In place of a log: see ``Entry.INITIAL`` in Java."""
 
 _FEW: Final = 64
 _TIME = pa.timestamp("us", "UTC")
@@ -179,9 +179,9 @@ class FeedColumns:
         places[ROW_LSN] = LSN
         return [(places.get(field.name, ""), field.type) for field in self.schema]
 
-    def beginning(self, lsn: int) -> pa.RecordBatch:
+    def initial_row(self, lsn: int) -> pa.RecordBatch:
         """The row that says, to a dataflow, that nothing was read before."""
-        values = {LOG: BEGINNING, LSN: lsn, WEIGHT: 0}
+        values = {LOG: INITIAL, LSN: lsn, WEIGHT: 0}
         return pa.RecordBatch.from_arrays(
             [pa.array([values.get(each.name)], each.type) for each in self.schema],
             schema=self.schema,
