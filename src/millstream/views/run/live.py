@@ -17,19 +17,19 @@ from bisect import bisect_right
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
 from millstream.delivery.tail import LogTail
 from millstream.dispatch import make_durable, make_readable
 from millstream.errors import ClosedError, Error
 from millstream.spark.bridge.frames import END, FAILED, HEADER, MARK, ROWS, passed
 from millstream.sql.inputs import CLOCK
 from millstream.views.run.checkpoint import offset_text
-from millstream.views.run.columns import NO_ROWS, FeedColumns
+from millstream.views.run.columns import NO_ROWS, FeedColumns, Part
 from millstream.views.run.snapshot_sender import SnapshotSender
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import pyarrow as pa
 
     from millstream.dispatch import Dispatcher
     from millstream.log import Log
@@ -434,24 +434,30 @@ class LiveBatch:
 
     def _send_ready(self) -> int:
         """One frame of what is there; returns how many rows it has."""
-        ready: list[pa.RecordBatch] = []
-        rows, lsn, kind = 0, 0, ROWS
+        ready: list[tuple[int, Part]] = []
+        taken, rows, lsn, kind = False, 0, 0, ROWS
         while rows < _MERGED:
             batch, self._spare = self._spare, None
             if batch is None:
                 batch = self._tail.take()
             if batch is not None:
-                batch = self._before_border(batch, is_first=not ready)
+                batch = self._before_border(batch, is_first=not taken)
             if batch is None:
                 break
-            self._taken_lsn = lsn = batch.lsn
-            ready.append(self._arrow(batch))
+            taken, lsn = True, batch.lsn
+            self._taken_lsn = lsn
             rows += max(1, len(batch))
+            log = self._topics[batch.topic]
+            kept, missed, before = self._tracker.split(log, batch)
+            if missed is not None:
+                self._missed.append(missed)
+            if kept is not None:
+                ready.append((log, (kept, before)))
             if batch.topic == self._ticks:
                 kind = MARK  # what waits for the tick is what there was before it
                 break
-        if ready:
-            data = ready[0] if len(ready) == 1 else pa.concat_batches(ready)
+        if taken:
+            data = self._columns.joined(ready)
             self._report_late()
             self._send(lsn, data, MARK if lsn <= self._shown else kind)
         self._rows += rows
@@ -492,14 +498,6 @@ class LiveBatch:
         self._cut = cut
         self._send(cut, self._columns.none(), MARK)
         return True
-
-    def _arrow(self, batch: ChangeBatch) -> pa.RecordBatch:
-        """What a batch means for Spark."""
-        log = self._topics[batch.topic]
-        kept, missed, before = self._tracker.split(log, batch)
-        if missed is not None:
-            self._missed.append(missed)
-        return self._columns.none() if kept is None else self._columns.batch(log, kept, before)
 
     def _send(self, lsn: int, data: pa.RecordBatch, kind: int = ROWS) -> None:
         """Send a frame."""
