@@ -6,7 +6,6 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 from millstream.testing import TIMEOUT, engine_of, wait_until
-from millstream.views.partitions.query import PartitionedQuery
 from millstream.views.run.runner import _PARK_SECONDS as PATIENCE
 from millstream.views.run.runner import Runner
 
@@ -67,15 +66,13 @@ def end_batch(runner):
 
     As there, not for ever: one that has just begun may not end, and is read again.
     """
-    live = runner._feed.live
-    live.end_batch()
-    live.wait_parked(PATIENCE)
+    runner._feed.end_batch()
+    runner._feed.live.wait_parked(PATIENCE)
 
 
 def queries_of(runner):
     """The queries of a view that run in Spark: one, or one for each of its partitions."""
-    query = runner._query
-    partitions = query.partitions if isinstance(query, PartitionedQuery) else [query]
+    partitions = runner._query.partitions
     return [each for partition in partitions for each in partition.session.streams.active]
 
 

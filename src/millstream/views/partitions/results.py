@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from millstream.views.partitions.merge import PartitionMerge
 from millstream.views.run.results import Results, receive_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from millstream.model.result_rows import Results as Rows
     from millstream.spark.bridge.connection import Connection
     from millstream.views.run.feed import ViewFeed
     from millstream.views.run.results import ResultConsumer
+
+    SentAt: TypeAlias = Callable[[int], tuple[int | None, int]]
 
 
 class MergedResults:
@@ -24,12 +26,10 @@ class MergedResults:
         consumer: takes the results.
 
     Attributes:
-        feed: what was sent; set by the feed itself.
         run: which start of the queries it is; what an earlier one still sends does not count.
     """
 
     def __init__(self, consumer: ResultConsumer) -> None:
-        self.feed: ViewFeed
         self.run = 0
         self.consumer = consumer
         self._merge = PartitionMerge()
@@ -57,16 +57,25 @@ class MergedResults:
         with self._moved:
             self._merge.sent(lsn, partitions)
 
-    def flushed(self, partition: int, run: int, rows: list[Rows], lsn: int) -> None:
-        """Take what a partition has sent up to an LSN."""
+    def flushed(
+        self, partition: int, run: int, rows: list[Rows], lsn: int, sent_at: SentAt
+    ) -> None:
+        """Take what a partition has sent up to an LSN.
+
+        Args:
+            partition: the partition.
+            run: the start of the queries that it is of.
+            rows: what it has sent.
+            lsn: the LSN.
+            sent_at: gives when everything up to an LSN was sent, see ``LiveFeed``.
+        """
         with self._taking:
             with self._moved:
                 if run != self.run:
                     return
                 ready = list(self._merge.reported(partition, lsn, rows))
-            live = self.feed.live
             for at, found in ready:
-                watermark, cause = live.sent_at(at)
+                watermark, cause = sent_at(at)
                 self.consumer.take(found, at, watermark, cause=cause)
         if ready:
             with self._moved:
@@ -86,18 +95,24 @@ class PartitionResults(Results):
     """Receives the results of one partition.
 
     Args:
+        feed: what was sent.
         shared: puts them together with those of the others.
         partition: the partition.
     """
 
-    def __init__(self, shared: MergedResults, partition: int) -> None:
-        super().__init__(shared.feed, shared.consumer)
+    def __init__(self, feed: ViewFeed, shared: MergedResults, partition: int) -> None:
+        super().__init__(feed, shared.consumer)
         self._shared = shared
         self._partition = partition
 
     def sink(self, wire: Connection) -> None:
-        """Receive what one task sends."""
-        receive_all(_OneRun(self._shared, self._partition), wire)
+        """Receive what one task sends; after the end of its query it is ignored."""
+        shared, live, run = self._shared, self.feed.live, self._shared.run
+
+        def flushed(rows: list[Rows], lsn: int) -> None:
+            shared.flushed(self._partition, run, rows, lsn, live.sent_at)
+
+        receive_all(wire, flushed, live.held_back)
 
     def commit(self, wire: Connection) -> None:
         """A batch is over: wait for the other partitions, and until all is on the disk."""
@@ -105,24 +120,3 @@ class PartitionResults(Results):
         wire.receive_text()
         self._shared.end_batch(run)
         wire.send_text("=")
-
-
-class _OneRun:
-    """What the sink of one task needs; what it sends after the end of its query is ignored."""
-
-    def __init__(self, shared: MergedResults, partition: int) -> None:
-        self._shared = shared
-        self._partition = partition
-        self._run = shared.run
-
-    @property
-    def snapshot_lsn(self) -> int:
-        return self._shared.feed.live.snapshot_lsn
-
-    @property
-    def replayed_lsn(self) -> int:
-        """The LSN up to which results that are held back were shown before."""
-        return self._shared.feed.live.replayed_lsn
-
-    def flushed(self, rows: list[Rows], lsn: int) -> None:
-        self._shared.flushed(self._partition, self._run, rows, lsn)

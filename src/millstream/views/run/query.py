@@ -111,6 +111,11 @@ class SparkQuery:
         return self._session
 
     @property
+    def partitions(self) -> list[SparkQuery]:
+        """The query of each partition: this one."""
+        return [self]
+
+    @property
     def feeds(self) -> list[str]:
         """The names under which the server knows it."""
         return [self.feed]
