@@ -15,8 +15,7 @@ from millstream.errors import ClosedError, Error
 from millstream.log.reader import not_kept
 from millstream.model.batch import ChangeBatch
 from millstream.threads import thread
-from millstream.views.bad_rows import BadRows
-from millstream.views.failures import no_value, view_failed
+from millstream.views.failures import BadRows, no_value, view_failed
 from millstream.views.running import LogHolds, RunningView
 from millstream.views.snapshot_rows import rows_at
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from millstream.errors import Error
 from millstream.threads import thread
-from millstream.views.run.corrections import Corrections
-from millstream.views.run.failures import has_no_value, query_failure
+from millstream.views.run.failures import Corrections, has_no_value, query_failure
 from millstream.views.run.setbacks import Setbacks
 
 if TYPE_CHECKING:
