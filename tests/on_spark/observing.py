@@ -34,6 +34,11 @@ def is_on_spark(runner):
     return isinstance(runner, Runner)
 
 
+def until_started(runner):
+    """Wait until the query of a view runs, or has failed."""
+    wait_until(lambda: runner.state != "starting", "a query that has started")
+
+
 def running(db, view):
     return engine_of(db).views[view].view
 

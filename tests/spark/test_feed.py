@@ -141,7 +141,7 @@ def until_it_ends(serve, *args):
 
 
 def ask(feed, verb, *words):
-    return feed._answer(verb, words)
+    return feed._answer(0, verb, words)
 
 
 def reader_of(feed, start=None):

@@ -41,10 +41,6 @@ class ErrorReporter:
         """Raise the error of a column or a function that is not there."""
         raise self._error(SqlColumnError, tree, message, hint)
 
-    def column_error(self, tree: exp.Expr | None, message: str, hint: str) -> SqlError:
-        """Return the error of a column that is not there."""
-        return self._error(SqlColumnError, tree, message, hint)
-
     def mismatch(self, tree: exp.Expr | None, message: str, hint: str) -> NoReturn:
         """Raise the error of types that do not fit."""
         raise self._error(SqlTypeError, tree, message, hint)

@@ -66,8 +66,13 @@ class Running(Protocol):
 class ViewQuery(Protocol):
     """What a runner runs: ``SparkQuery`` or ``PartitionedQuery``."""
 
-    spark: Spark
-    server: Callable[[], BridgeServer]
+    @property
+    def spark(self) -> Spark:
+        """The session's owner."""
+
+    @property
+    def server(self) -> Callable[[], BridgeServer]:
+        """Gives what its tasks connect to."""
 
     @property
     def feeds(self) -> list[str]:
@@ -232,7 +237,6 @@ class Runner:
         self._wake = threading.Event()
         ends = (TaskEndpoint(feed, n, each, self._wake.set) for n, each in enumerate(results))
         self._tasks = Endpoints(dict(zip(query.feeds, ends, strict=True)))
-        self._ready = threading.Event()
         self._setbacks = Setbacks(query.spark)
         self._corrections = Corrections(feed.live, watcher, wakeup=self._wake, over=self._over)
         self._server: BridgeServer | None = None
@@ -243,10 +247,6 @@ class Runner:
     def start(self) -> None:
         """Begin."""
         self._thread.start()
-
-    def wait_ready(self, seconds: float | None = None) -> bool:
-        """Until its query runs, or has failed."""
-        return self._ready.wait(seconds)
 
     def state_size(self) -> tuple[int, int] | None:
         """How many rows and bytes its query has to remember; None when that is not known."""
@@ -294,7 +294,6 @@ class Runner:
                 self._pause_after(setbacks.add(reason, raised, self._watcher.reached))
                 self.restarts += 1
         self.state = "stopped"
-        self._ready.set()
 
     def _pause_after(self, setback: Setback) -> None:
         """Report why the query has ended, and wait until another attempt may do better."""
@@ -358,7 +357,6 @@ class Runner:
             self._awaits_java, self.error = False, None
             self._watcher.healed()
         self.state = "live"
-        self._ready.set()
 
     # ---- failures
 
@@ -374,7 +372,6 @@ class Runner:
         self.state = "failed"
         retracts = self._feed.live.snapshot is not None
         self.error = failure = query_failure(self._name, raised, row, retracts=retracts)
-        self._ready.set()
         self._watcher.failed(failure, hopeless=hopeless, lsn=lsn)
 
     def _restart(self, reason: BaseException) -> None:
