@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from millstream.model.batch import ChangeBatch
-    from millstream.spark.bridge.connection import ReaderWire
     from millstream.views.run.columns import FeedColumns
     from millstream.views.run.inputs import WatermarkTracker
+    from millstream.views.run.reader_wire import ReaderWire
 
 _LARGE: Final = 1 << 10
 _MOST: Final = 1 << 8
@@ -112,23 +112,17 @@ class SnapshotSender:
     def mark(self, lsn: int) -> None:
         """Send that these were all up to an LSN; later ones are not worked on together with them.
 
-        What they lead to is still held back.
+        What they lead to is held back until the last of them.
         """
-        self._send_mark(lsn)
-
-    def end(self, lsn: int) -> None:
-        """Send that these were all; what comes later is not worked on together with them."""
-        self._send_mark(lsn)
-
-    def _send_mark(self, lsn: int) -> None:
         place = Offset(lsn, tuple(self.tracker.watermarks), self.tracker.late)
         offset = place.json.encode()
         head = passed(self.tracker.passed) + HEADER.pack(MARK, lsn, len(offset))
-        self.wire.send(head, offset, self.columns.none().serialize())
+        self.wire.send_mark(lsn, head, offset, self.columns.none().serialize())
 
     def _send(self, lsn: int, place: Offset, data: pa.RecordBatch) -> None:
         offset = place.json.encode()
-        self.wire.send(HEADER.pack(ROWS, lsn, len(offset)), offset, data.serialize())
+        head = HEADER.pack(MARK if self.wire.marks_rows else ROWS, lsn, len(offset))
+        self.wire.send_rows(lsn, (head, offset), data)
 
 
 def _at(lsn: int, data: pa.RecordBatch) -> pa.RecordBatch:
