@@ -7,7 +7,7 @@ from collections import Counter
 from hashlib import md5
 
 import millstream as ms
-from millstream.testing import TIMEOUT, Mirror, engine_of
+from millstream.testing import Mirror, engine_of
 
 from .observing import rows_of, runner_of, settle, until_started
 
