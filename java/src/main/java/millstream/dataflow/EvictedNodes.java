@@ -1,22 +1,22 @@
 package millstream.dataflow;
 
 /**
- * Pieces of state that are stored and not at hand, as a Bloom filter: a new key is seldom looked
- * for in Spark's state store, though others have been let go. It is made with the first of them.
+ * The nodes that are in Spark's state store only, as a Bloom filter: a new key is seldom looked for
+ * there, though others have been evicted. Its memory is taken with the first of them.
  */
-final class Absent {
-  /** Two megabytes: of a million pieces one in two hundred is looked for in vain. */
+final class EvictedNodes {
+  /** Two megabytes: of a million nodes one in a hundred is looked for in vain. */
   private static final int BITS = 24;
 
   private long[] bits;
 
-  void add(Kept piece) {
+  void add(StateNode node) {
     if (bits == null) bits = new long[1 << BITS - 6];
-    long mixed = mixed(piece.key, piece.slot, piece.page);
+    long mixed = mixed(node.key, node.slot, node.page);
     for (int i = 0; i < 2; i++, mixed >>>= BITS) bits[word(mixed)] |= 1L << mixed;
   }
 
-  /** Whether a piece may be among those that were added. */
+  /** Whether a node may be among those that were added. */
   boolean mayHave(Key key, int slot, int page) {
     if (bits == null) return false;
     long mixed = mixed(key, slot, page);
