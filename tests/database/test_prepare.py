@@ -30,7 +30,7 @@ def made(db):
             "SELECT id + ? AS y FROM t ORDER BY 1",
             "SELECT",
             True,
-            ["BIGINT"] * 2,
+            ["BIGINT"],
             "y BIGINT",
         ),
         ("SELECT ? AS a, CAST(? AS INT) AS b", "SELECT", True, ["VARCHAR", "INTEGER"], None),

@@ -49,7 +49,7 @@ def parameter_types(statement: Statement, schema_of: SchemaOf) -> dict[int, SqlT
 
 
 def selected_parameters(statement: Statement) -> set[int]:
-    """The offsets of the parameters that a query gives back as they are: texts, as in PostgreSQL."""
+    """The offsets of the parameters that a query gives back as they are: in PostgreSQL, texts."""
     items = statement.items if isinstance(statement, Select) else ()
     if isinstance(statement, Query):
         selects = statement.tree.find_all(exp.Select)
