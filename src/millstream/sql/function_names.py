@@ -64,10 +64,6 @@ JAVA_ROUNDED = frozenset(_JAVA_ROUNDED_TEXT.split())
 """Functions whose last digit is that of Java's own algorithms, which nothing here has."""
 
 
-SPARK_FUNCTIONS: frozenset[str] = frozenset()
-"""Spark's functions."""
-
-
 def counts_text(name: str) -> str:
     """Return how many arguments a function takes, in words.
 

@@ -15,13 +15,17 @@ from sqlglot.errors import SqlglotError
 from millstream.server.postgres.catalog.functions import ALLOWED
 from millstream.server.postgres.catalog.relations import COLUMNS
 from millstream.server.postgres.errors import PostgresError
-from millstream.sql.function_names import SPARK_FUNCTIONS
+from millstream.sql.function_names import COUNTS
+from millstream.sql.spark_functions import SPARK_FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.server.postgres.text import Text, Token
 
+_SPARKS: Final = (
+    SPARK_FUNCTIONS - COUNTS.keys() - {"AND", "ANY", "ARRAY", "CASE", "IN", "NOT", "OR"}
+)
 _SCHEMAS: Final = {"pg_catalog", "information_schema"}
 _OPERATOR: Final = re.compile(r"OPERATOR\s*\(\s*pg_catalog\s*\.\s*([^\s)]+)\s*\)", re.IGNORECASE)
 _COLLATE: Final = re.compile(
@@ -90,10 +94,9 @@ def reads_nothing(text: Text) -> bool:
 
 
 def calls_spark(text: Text) -> bool:
-    """Whether a query calls a function that Spark has, too, so that the answer is Spark's."""
+    """Whether a query calls a function that is Spark's to answer: it may mean another there."""
     return any(
-        token.word in SPARK_FUNCTIONS and after.text == "("
-        for token, after in pairwise(text.tokens)
+        token.word in _SPARKS and after.text == "(" for token, after in pairwise(text.tokens)
     )
 
 
