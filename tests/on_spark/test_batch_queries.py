@@ -37,9 +37,10 @@ QUERIES = [
 # What this process has the words for, and not the types or the place.
 BEYOND = [
     "SELECT SUM(i) AS s, AVG(i) AS a FROM w",
-    "SELECT k, SUM(p * k) AS v FROM w GROUP BY k HAVING SUM(p * k) > (SELECT SUM(p * k) * 0.0001 FROM w)",
-    "SELECT k FROM w WHERE EXISTS (SELECT 1 FROM (SELECT k, n FROM s WHERE w.k = s.k) AS a"
-    " JOIN t ON a.k = t.k)",
+    """SELECT k, SUM(p * k) AS v FROM w GROUP BY k
+    HAVING SUM(p * k) > (SELECT SUM(p * k) * 0.0001 FROM w)""",
+    """SELECT k FROM w WHERE EXISTS (
+    SELECT 1 FROM (SELECT k, n FROM s WHERE w.k = s.k) AS a JOIN t ON a.k = t.k)""",
     "SELECT XXHASH64(k) AS h, SOUNDEX('a') AS a FROM w",
 ]
 
