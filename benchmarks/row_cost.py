@@ -12,6 +12,7 @@ depends on what else runs on the machine; a wake-up is a voluntary switch of con
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import os
 import statistics
@@ -40,7 +41,8 @@ def children(pid: int) -> list[int]:
     """The processes that a process has started."""
     found = []
     for task in (PROC / str(pid) / "task").iterdir():
-        found += [int(child) for child in (task / "children").read_text().split()]
+        with contextlib.suppress(OSError):  # the thread has just ended
+            found += [int(child) for child in (task / "children").read_text().split()]
     return found
 
 
