@@ -3,6 +3,8 @@ package millstream.dataflow;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
+import java.util.LinkedHashMap;
+import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -72,6 +74,29 @@ abstract class OrderedOperator extends Operator {
     private Delta(byte[] row, long weight) {
       this.row = row;
       this.weight = weight;
+    }
+  }
+
+  /** How two results differ: rows by how much more often the new one has them. */
+  static final class Difference {
+    private final Map<Key, long[]> weights = new LinkedHashMap<>();
+
+    /** A row of the new result, or, with a negative weight, of the old one. */
+    void add(byte[] row, long weight) {
+      weights.computeIfAbsent(new Key(row), key -> new long[1])[0] += weight;
+    }
+
+    /** Send what goes, then what comes. */
+    void send(Pipe pipe, int width, long lsn) {
+      send(-1, pipe, width, lsn);
+      send(1, pipe, width, lsn);
+    }
+
+    private void send(int sign, Pipe pipe, int width, long lsn) {
+      weights.forEach(
+          (key, weight) -> {
+            if (Long.signum(weight[0]) == sign) pipe.send(Pipe.row(key.bytes, width), lsn, weight[0]);
+          });
     }
   }
 
