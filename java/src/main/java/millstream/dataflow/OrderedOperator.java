@@ -95,7 +95,8 @@ abstract class OrderedOperator extends Operator {
     private void send(int sign, Pipe pipe, int width, long lsn) {
       weights.forEach(
           (key, weight) -> {
-            if (Long.signum(weight[0]) == sign) pipe.send(Pipe.row(key.bytes, width), lsn, weight[0]);
+            if (Long.signum(weight[0]) == sign)
+              pipe.send(Pipe.row(key.bytes, width), lsn, weight[0]);
           });
     }
   }
