@@ -51,6 +51,8 @@ class Result:
 
     Attributes:
         schema: the columns and their types.
+        labels: what PostgreSQL calls the columns, as its clients see them: several may have one
+            name. In ``schema`` a second ``id`` is ``id_1``.
         lsn: the LSN at which the rows were these; 0 when there is none.
         rowcount: the number of rows in it, or of those that the statement changed.
         status: what a statement that gives no rows has done, such as ``"CREATE TABLE"`` or
@@ -65,6 +67,7 @@ class Result:
         "_rows",
         "_show_all",
         "catching_up",
+        "labels",
         "lsn",
         "rowcount",
         "schema",
@@ -80,6 +83,7 @@ class Result:
         catching_up: tuple[str, ...] = (),
     ) -> None:
         self.schema: Schema = schema
+        self.labels: tuple[str, ...] = schema.names
         self.lsn: int = lsn
         self.catching_up: tuple[str, ...] = catching_up
         self._rows: list[Row] | None = None
