@@ -9,25 +9,29 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.formats.text import DECODER, json_value
+from millstream.formats.text import DECODER, bytea, json_value
 from millstream.server.postgres import types as pg
 from millstream.server.postgres.errors import PostgresError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import tzinfo
 
     from millstream.model.types import SqlType
 
     Reader = Callable[[Any], Any]
 
 
-def read_value(data: bytes | None, oid: int, code: int, of: SqlType | None = None) -> Any:  # noqa: ANN401 - of any type
+def read_value(
+    data: bytes | None, oid: int, code: int, *, zone: tzinfo = UTC, of: SqlType | None = None
+) -> Any:  # noqa: ANN401 - of any type
     """The value of a parameter.
 
     Args:
         data: as it was sent; None: NULL.
         oid: its type.
         code: 0 when it is text, 1 when it is binary.
+        zone: of a time that names none.
         of: the type of its column, which says what is in JSON; None: it is no JSON.
 
     Raises:
@@ -39,22 +43,26 @@ def read_value(data: bytes | None, oid: int, code: int, of: SqlType | None = Non
         if oid in _JSONS and of is not None:
             return json_value(of, (_TEXT, _BINARY)[code][oid](data if code else data.decode()))
         if code == 0:
-            return read_text(data.decode(), oid)
+            return read_text(data.decode(), oid, zone)
         element = pg.ELEMENTS.get(oid)
         if element is not None:
             return _array_binary(data, element)
-        return _BINARY.get(oid, _utf8)(data)
+        value = _BINARY.get(oid, _utf8)(data)
+        return value.replace(tzinfo=zone).astimezone(UTC) if oid == pg.TIMESTAMP else value
     except (ValueError, struct.error, ArithmeticError, IndexError, RecursionError) as error:
         known = pg.BY_OID.get(oid)
         name = "text" if known is None else known.name
         raise PostgresError(f"invalid input for type {name}", sqlstate="22P02") from error
 
 
-def read_text(text: str, oid: int) -> Any:  # noqa: ANN401 - of any type
+def read_text(text: str, oid: int, zone: tzinfo = UTC) -> Any:  # noqa: ANN401 - of any type
     """The value that a text stands for."""
     element = pg.ELEMENTS.get(oid)
     if element is not None:
-        return [None if each is None else read_text(each, element) for each in array_items(text)]
+        items = array_items(text)
+        return [None if each is None else read_text(each, element, zone) for each in items]
+    if oid in {pg.TIMESTAMP, pg.TIMESTAMPTZ}:
+        return _moment(text, zone)
     return _TEXT.get(oid, str)(text)
 
 
@@ -72,24 +80,14 @@ def _bool(text: str) -> bool:
     return word in _TRUE
 
 
-def _moment(text: str) -> datetime:
+def _moment(text: str, zone: tzinfo) -> datetime:
     made = datetime.fromisoformat(text.strip())
-    return made.replace(tzinfo=UTC) if made.tzinfo is None else made.astimezone(UTC)
+    return (made.replace(tzinfo=zone) if made.tzinfo is None else made).astimezone(UTC)
 
 
 def _day(text: str) -> date:
-    return date.fromisoformat(text.strip()[:10])
-
-
-def _bytea(text: str) -> bytes:
-    if text.startswith("\\x"):
-        return bytes.fromhex(text[2:])
-    parts = re.sub(r"\\(\\|[0-7]{3})", _escaped_byte, text)
-    return parts.encode("latin-1")
-
-
-def _escaped_byte(found: re.Match[str]) -> str:
-    return "\\" if found[1] == "\\" else chr(int(found[1], 8))
+    plain = text.strip()
+    return datetime.fromisoformat(plain).date() if len(plain) > 10 else date.fromisoformat(plain)
 
 
 _UNITS: Final = {
@@ -183,10 +181,8 @@ _TEXT: Final[dict[int, Reader]] = {
     pg.FLOAT4: float,
     pg.FLOAT8: float,
     pg.NUMERIC: Decimal,
-    pg.BYTEA: _bytea,
+    pg.BYTEA: bytea,
     pg.DATE: _day,
-    pg.TIMESTAMP: _moment,
-    pg.TIMESTAMPTZ: _moment,
     pg.INTERVAL: interval,
     pg.JSON: DECODER.decode,
     pg.JSONB: DECODER.decode,

@@ -11,6 +11,8 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from millstream.formats.text import bytea
+from millstream.model.types import NUMERIC
 from millstream.server.postgres.catalog.functions import ALLOWED
 from millstream.server.postgres.catalog.relations import COLUMNS
 from millstream.server.postgres.errors import PostgresError
@@ -321,6 +323,8 @@ class Names:
                 oid = self._oid(node.this.name)
                 return node.this if is_text else exp.Literal.number(oid)
             return self._looked_up("name", node.this)
+        if name == "bytea" and isinstance(node.this, exp.Literal) and node.this.is_string:
+            return exp.func("unhex", exp.Literal.string(bytea(node.this.name).hex()))
         to = _CASTS.get(name)
         return node if to is None else exp.cast(node.this, to, dialect="duckdb")
 
@@ -371,6 +375,7 @@ class Names:
 _CASTS: Final = {
     **dict.fromkeys(("regtype", "regproc", "regprocedure", "regnamespace", "regrole"), "VARCHAR"),
     **dict.fromkeys(("oid", "xid"), "BIGINT"),
+    **dict.fromkeys(("numeric", "decimal"), NUMERIC.sql),
     **dict.fromkeys(("name", '"char"', "cstring", "pg_node_tree", "text"), "VARCHAR"),
     **dict.fromkeys(("name[]", '"char"[]', "text[]"), "VARCHAR[]"),
     **dict.fromkeys(("oid[]", "int2[]", "int2vector", "oidvector"), "BIGINT[]"),
