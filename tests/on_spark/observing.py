@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 from millstream.testing import TIMEOUT, engine_of, wait_until
-from millstream.views.partitions.query import PartedQuery
+from millstream.views.partitions.query import PartitionedQuery
 from millstream.views.run.runner import _PARK_SECONDS as PATIENCE
 from millstream.views.run.runner import Runner
 
@@ -73,10 +73,10 @@ def end_batch(runner):
 
 
 def queries_of(runner):
-    """The queries of a view that run in Spark: one, or one for each of its parts."""
+    """The queries of a view that run in Spark: one, or one for each of its partitions."""
     query = runner._query
-    parts = query.parts if isinstance(query, PartedQuery) else [query]
-    return [each for part in parts for each in part.session.streams.active]
+    partitions = query.partitions if isinstance(query, PartitionedQuery) else [query]
+    return [each for partition in partitions for each in partition.session.streams.active]
 
 
 def batches_of(db, source):

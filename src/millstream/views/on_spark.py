@@ -15,10 +15,14 @@ from millstream.sql import plan_all
 from millstream.sql.inputs import CLOCK, CLOCK_INPUT
 from millstream.views.failures import unrepeatable
 from millstream.views.lower.plans import CLOCK_TIME
-from millstream.views.partitions.feed import OnePartFeed, PartedFeed, PartedLiveFeed
-from millstream.views.partitions.keys import KeyParts
-from millstream.views.partitions.query import PartedQuery, offset_of_parts, part_folders
-from millstream.views.partitions.results import OnePartResults, PartResults
+from millstream.views.partitions.feed import PartitionedFeed, PartitionedLiveFeed, PartitionFeed
+from millstream.views.partitions.keys import Partitioner
+from millstream.views.partitions.query import (
+    PartitionedQuery,
+    offset_of_partitions,
+    partition_folders,
+)
+from millstream.views.partitions.results import MergedResults, PartitionResults
 from millstream.views.run.checkpoint import offset_within
 from millstream.views.run.columns import feed_schema
 from millstream.views.run.feed import ViewFeed
@@ -29,7 +33,7 @@ from millstream.views.run.results import Results
 from millstream.views.run.runner import Runner, TaskEndpoint
 from millstream.views.run.warm_up import WarmUp, can_warm_up
 from millstream.views.running import LogHolds, RunningView, Stalled
-from millstream.views.snapshot_rows import Beginning
+from millstream.views.snapshot_rows import SnapshotRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,26 +96,26 @@ class SparkViews:
         first = definition.begins if place is None else place.lsn + 1
         holds = LogHolds.of(storage.log, plan.inputs, first)
         live, on_idle = self._live(planned, plan, view), view.progress.idle
-        if isinstance(live, PartedLiveFeed):
-            feed: ViewFeed = PartedFeed(live, on_committed=holds.advance, on_idle=on_idle)
+        if isinstance(live, PartitionedLiveFeed):
+            feed: ViewFeed = PartitionedFeed(live, on_committed=holds.advance, on_idle=on_idle)
         else:
             feed = ViewFeed(live, on_committed=holds.advance, on_idle=on_idle)
         name, checkpoint = f"{definition.name}-{definition.born}", storage.checkpoint_of(definition)
         analysed, planned.query = planned.query, None
-        if isinstance(live, PartedLiveFeed):
-            query: SparkQuery = self._parted(self.query(plan, name, checkpoint), live)
+        if isinstance(live, PartitionedLiveFeed):
+            query: SparkQuery = self._partitioned(self.query(plan, name, checkpoint), live)
         elif analysed is None:
             query = self.query(plan, name, checkpoint)
         else:
             query = replace(analysed, plan=plan, feed=name, checkpoint=checkpoint)
         query.timed = feed.live.inputs.timed
-        query.begin_anew = lambda: self._hold_all(definition, plan, view, holds)
-        ends = _parts_of(feed) if isinstance(feed, PartedFeed) else ()
+        query.before_rebuild = lambda: self._hold_all(definition, plan, view, holds)
+        ends = _endpoints_of(feed) if isinstance(feed, PartitionedFeed) else ()
         results = Results(feed, view)
-        runner = Runner(definition.name, query, feed, results, view.progress, parts=ends)
+        runner = Runner(definition.name, query, feed, results, view.progress, partitions=ends)
         feed.live.shown_lsn = lambda: view.cause
         feed.live.cuts = view.progress.cuts
-        if not isinstance(query, PartedQuery):
+        if not isinstance(query, PartitionedQuery):
             feed.live.on_quiet = lambda: self._warm_up(query, feed.live.inputs)
         if place is None:
             view.progress.reached = -1  # even over no rows it has a result, which is to come
@@ -140,26 +144,26 @@ class SparkViews:
 
     def _live(self, planned: PlannedView, plan: ViewPlan, view: View) -> LiveFeed:
         storage, late_to = self._storage, planned.statement.late_to
-        inputs, beginning = self.inputs(planned, plan), None
+        inputs, snapshot = self.inputs(planned, plan), None
         if plan.retracting:
-            beginning = Beginning(storage, view, inputs, plan.retracting)
+            snapshot = SnapshotRows(storage, view, inputs, plan.retracting)
         count = planned.definition.options.partitions
-        live = (LiveFeed if count == 1 else PartedLiveFeed)(
+        live = (LiveFeed if count == 1 else PartitionedLiveFeed)(
             inputs,
             storage.log,
             storage.dispatcher,
             _with_clock(storage.select_all) if CLOCK in plan.inputs else storage.select_all,
             on_late=_ignore if late_to is None else LateLog(storage, late_to).append,
             encodings=self._encodings,
-            beginning=beginning,
+            snapshot=snapshot,
         )
-        if isinstance(live, PartedLiveFeed):
-            live.set_parts(KeyParts(count), PartResults(view))
+        if isinstance(live, PartitionedLiveFeed):
+            live.set_partitions(Partitioner(count), MergedResults(view))
         return live
 
-    def _parted(self, query: SparkQuery, live: PartedLiveFeed) -> PartedQuery:
-        """The queries of a view's parts."""
-        return PartedQuery(
+    def _partitioned(self, query: SparkQuery, live: PartitionedLiveFeed) -> PartitionedQuery:
+        """The queries of a view's partitions."""
+        return PartitionedQuery(
             query.spark,
             query.plan,
             query.columns,
@@ -168,7 +172,7 @@ class SparkViews:
             query.feed,
             query.logs,
             query.times,
-            key_parts=live.key_parts,
+            partitioner=live.partitioner,
             stopping=live.results.abandon,
         )
 
@@ -219,14 +223,14 @@ class SparkViews:
         count = definition.options.partitions
         if count == 1:
             return offset_within(checkpoint, lsn)
-        for each in part_folders(checkpoint, count):
+        for each in partition_folders(checkpoint, count):
             offset_within(each, lsn)
-        return offset_of_parts(checkpoint, count)
+        return offset_of_partitions(checkpoint, count)
 
     def _hold_all(
         self, definition: Definition, plan: ViewPlan, view: View, holds: LogHolds
     ) -> None:
-        """Keep all that a view has read, so that it can begin anew.
+        """Keep all that a view has read, so that it can be rebuilt.
 
         Raises:
             ViewFailedError: retention has removed some of it.
@@ -257,12 +261,12 @@ class SparkViews:
         )
 
 
-def _parts_of(feed: PartedFeed) -> list[TaskEndpoint]:
-    """What serves the tasks of each part of a view."""
+def _endpoints_of(feed: PartitionedFeed) -> list[TaskEndpoint]:
+    """What serves the tasks of each partition of a view."""
     results = feed.live.results
     return [
-        TaskEndpoint(OnePartFeed(feed, part), OnePartResults(results, part))
-        for part in range(feed.slots)
+        TaskEndpoint(PartitionFeed(feed, partition), PartitionResults(results, partition))
+        for partition in range(feed.slots)
     ]
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _FRAME_ROWS: Final = 1 << 16
 
 
-class Beginning:
+class SnapshotRows:
     """What a view over input that retracts reads first.
 
     Args:
@@ -67,7 +67,7 @@ class Beginning:
     def lsn(self) -> int:
         """The LSN up to which the first rows count.
 
-        That of what the view has shown, if it begins anew: so that this is not shown again. Else
+        That of what the view has shown, if it is rebuilt: so that this is not shown again. Else
         that of all that was pushed.
         """
         view, storage = self._view, self._storage
@@ -143,7 +143,7 @@ def rows_at(
     """The rows that the changes of a log up to an LSN come to, as batches at that LSN.
 
     Of a table or a view these are its current rows without the changes after that LSN, so that its
-    log need not go back to its beginning. Of a stream, which has no current rows, a row that was
+    log need not go back to its start. Of a stream, which has no current rows, a row that was
     retracted, and inserted before what is kept of it, has the weight -1.
 
     Args:
@@ -235,7 +235,7 @@ def _folded(
     """The rows that the changes of a log come to.
 
     Raises:
-        LsnNotKeptError: it is that of a table or a view, and does not go back to its beginning.
+        LsnNotKeptError: it is that of a table or a view, and does not go back to its start.
     """
     definition = storage.definition_of(topic)
     if definition.has_base and _has_lost_history(storage, definition):
@@ -266,7 +266,7 @@ def _is_nearer_to_now(storage: Storage, topic: str, then: int, now: int) -> bool
 
 
 def _has_lost_history(storage: Storage, definition: Definition) -> bool:
-    """Whether the log of a table or a view does not go back to its beginning."""
+    """Whether the log of a table or a view does not go back to its start."""
     return storage.log.topic(definition.name).low_lsn > definition.born
 
 

@@ -493,5 +493,5 @@ class Expiries:
         return self._expiry(newest, self._scala.seq(columns), self._slack + sessions.gap)
 
     def _expiry(self, moment: Any, columns: Any, shift: int) -> Any:  # noqa: ANN401
-        moments = self._scala.seq([self._scala.alias(moment)])
-        return self._scala.dataflow.Expiry(moments, columns, shift)
+        times = self._scala.seq([self._scala.alias(moment)])
+        return self._scala.dataflow.Expiry(times, columns, shift)

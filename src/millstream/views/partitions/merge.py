@@ -1,9 +1,9 @@
-"""Merging what the parts of a view report: commits come out in LSN order, each as a whole. Pure.
+"""Merging what partitions report: commits come out in LSN order, each as a whole. Pure.
 
-A frame that ends with an LSN goes to the parts that it has rows for. When all of these have
+A frame that ends with an LSN goes to the partitions that it has rows for. When all of these have
 reported that LSN, and those before it are out, what they have sent for it is one change of the
-view. A part may report several frames at once, in which case these belong together, and so does
-what other parts have sent for them.
+view. A partition may report several frames at once, in which case these belong together, and so
+does what other partitions have sent for them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class _Frame:
 
     Attributes:
         lsn: that LSN.
-        open: the parts that have not reported it.
+        open: the partitions that have not reported it.
         rows: what the others have sent for it.
-        is_inner: whether some part has reported it together with the next one.
+        is_inner: whether some partition has reported it together with the next one.
     """
 
     lsn: int
@@ -35,10 +35,10 @@ class _Frame:
     is_inner: bool = False
 
 
-class PartMerge:
+class PartitionMerge:
     """The frames that were sent and are not out yet.
 
-    >>> merge = PartMerge()
+    >>> merge = PartitionMerge()
     >>> merge.sent(7, {0, 1})
     >>> list(merge.reported(1, 7, ["b"])), list(merge.reported(0, 7, ["a"]))
     ([], [(7, ['b', 'a'])])
@@ -51,42 +51,42 @@ class PartMerge:
         return len(self._frames)
 
     @property
-    def open_parts(self) -> set[int]:
-        """The parts that have something to report."""
-        return {part for frame in tuple(self._frames) for part in frame.open}
+    def open_partitions(self) -> set[int]:
+        """The partitions that have something to report."""
+        return {partition for frame in tuple(self._frames) for partition in frame.open}
 
-    def sent(self, lsn: int, parts: Iterable[int]) -> None:
-        """A frame was sent to some parts; LSNs never go back."""
+    def sent(self, lsn: int, partitions: Iterable[int]) -> None:
+        """A frame was sent to some partitions; LSNs never go back."""
         last = self._frames[-1] if self._frames else None
         if last is not None and last.lsn == lsn:
-            last.open.update(parts)
+            last.open.update(partitions)
         else:
-            self._frames.append(_Frame(lsn, set(parts)))
+            self._frames.append(_Frame(lsn, set(partitions)))
 
     def reported(
-        self, part: int, lsn: int, rows: list[Results]
+        self, partition: int, lsn: int, rows: list[Results]
     ) -> Iterator[tuple[int, list[Results]]]:
-        """A part has sent all that frames up to an LSN led to; gives what is out by that.
+        """A partition has sent all that frames up to an LSN led to; gives what is out by that.
 
         Each with its LSN.
         """
-        mine = [each for each in self._frames if each.lsn <= lsn and part in each.open]
+        mine = [each for each in self._frames if each.lsn <= lsn and partition in each.open]
         if mine:
             last = mine[-1]
             for each in self._frames:
                 if mine[0].lsn <= each.lsn < last.lsn:
                     each.is_inner = True
             for each in mine:
-                each.open.discard(part)
+                each.open.discard(partition)
             last.rows += rows
         elif rows:
-            raise AssertionError(f"part {part} has rows up to LSN {lsn}, where it was sent none")
+            raise AssertionError(f"partition {partition} was sent nothing up to LSN {lsn}")
         while (count := self._ready()) > 0:
             done = [self._frames.popleft() for _ in range(count)]
             yield done[-1].lsn, [row for each in done for row in each.rows]
 
     def _ready(self) -> int:
-        """How many frames at the head are out together; 0 when some part has to report yet."""
+        """How many frames at the head are out together; 0 when some partition has to report yet."""
         for count, frame in enumerate(self._frames, 1):
             if frame.open:
                 return 0

@@ -1,4 +1,4 @@
-"""The Spark queries of a view in several parts: one for each, with a checkpoint of its own."""
+"""The Spark queries of a view in several partitions: one for each, with a checkpoint of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millstream.log.storage import make_private, write_file
 from millstream.model.types import type_from_arrow
 from millstream.spark import internals
 from millstream.views.partitions.common_key import PartitionKey
-from millstream.views.partitions.keys import KINDS, KeyParts
+from millstream.views.partitions.keys import KINDS, Partitioner
 from millstream.views.run.checkpoint import offset_in, roll_back
 from millstream.views.run.columns import name_in_feed
 from millstream.views.run.query import RunningQuery, SparkQuery
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 _KEY: Final = "key.json"
 
 
-def part_folders(checkpoint: Path, count: int) -> list[Path]:
-    """The checkpoint of each part."""
-    return [checkpoint / f"part{part}" for part in range(count)]
+def partition_folders(checkpoint: Path, count: int) -> list[Path]:
+    """The checkpoint of each partition."""
+    return [checkpoint / f"part{partition}" for partition in range(count)]
 
 
-def offset_of_parts(checkpoint: Path, count: int) -> Offset | None:
-    """The place that all parts have reached; None when one of them has no state yet."""
-    found = [offset_in(each) for each in part_folders(checkpoint, count)]
+def offset_of_partitions(checkpoint: Path, count: int) -> Offset | None:
+    """The place that all partitions have reached; None when one of them has no state yet."""
+    found = [offset_in(each) for each in partition_folders(checkpoint, count)]
     return min((each for each in found if each is not None), key=_lsn) if all(found) else None
 
 
@@ -44,17 +44,17 @@ def _lsn(offset: Offset) -> int:
 
 
 @dataclass(slots=True)
-class PartedQuery(SparkQuery):
-    """The queries of all parts, which are started and stopped together.
+class PartitionedQuery(SparkQuery):
+    """The queries of all partitions, which are started and stopped together.
 
     Attributes:
-        key_parts: which part a row belongs to; its key is found when the query is planned.
+        partitioner: which partition a row belongs to; its key is found when the query is planned.
         stopping: called before the queries are stopped, so that none of them waits for another.
     """
 
-    key_parts: KeyParts = field(default_factory=lambda: KeyParts(1))
+    partitioner: Partitioner = field(default_factory=lambda: Partitioner(1))
     stopping: Callable[[], None] = lambda: None
-    _parts: list[SparkQuery] = field(default_factory=list)
+    _partitions: list[SparkQuery] = field(default_factory=list)
     _keyed: Any = None  # the session in which the key was found
 
     def start(self) -> RunningQuery:
@@ -64,23 +64,23 @@ class PartedQuery(SparkQuery):
             SparkError: Spark refuses one.
         """
         if self._keyed is not self.session:
-            self.key_parts.keys = keys_of(self)
+            self.partitioner.keys = keys_of(self)
             self._keyed = self.session
         self._align()
         running: list[RunningQuery] = []
         try:
-            running.extend(part.start() for part in self.parts)
+            running.extend(partition.start() for partition in self.partitions)
         except BaseException:
-            RunningParts(running, self.stopping).stop()
+            RunningPartitions(running, self.stopping).stop()
             raise
-        return RunningParts(running, self.stopping)
+        return RunningPartitions(running, self.stopping)
 
     @property
-    def parts(self) -> list[SparkQuery]:
-        """The query of each part."""
-        if not self._parts:
-            folders = part_folders(self.checkpoint, self.key_parts.count)
-            self._parts = [
+    def partitions(self) -> list[SparkQuery]:
+        """The query of each partition."""
+        if not self._partitions:
+            folders = partition_folders(self.checkpoint, self.partitioner.count)
+            self._partitions = [
                 SparkQuery(
                     self.spark,
                     self.plan,
@@ -91,34 +91,34 @@ class PartedQuery(SparkQuery):
                     self.logs,
                     self.times,
                     self.timed,
-                    begin_anew=self.begin_anew,
+                    before_rebuild=self.before_rebuild,
                 )
                 for folder, feed in zip(folders, self.feeds, strict=True)
             ]
-        return self._parts
+        return self._partitions
 
     @property
     def feeds(self) -> list[str]:
-        """The names under which the server knows the parts."""
-        return [f"{self.feed}/{part}" for part in range(self.key_parts.count)]
+        """The names under which the server knows the partitions."""
+        return [f"{self.feed}/{partition}" for partition in range(self.partitioner.count)]
 
     def state_size(self) -> tuple[int, int] | None:
         """How many rows their state has, and how many bytes; None when that is not known."""
-        sizes = [each.state_size() for each in self._parts]
+        sizes = [each.state_size() for each in self._partitions]
         known = [each for each in sizes if each is not None]
         if not known or len(known) < len(sizes):
             return None
         return sum(rows for rows, _ in known), sum(size for _, size in known)
 
     def _align(self) -> None:
-        """Have all parts continue at one place: those that are ahead, by a batch, go back to it.
+        """Have all partitions continue at one place: those a batch ahead go back to it.
 
         Raises:
-            ViewFailedError: they have to begin anew, and what they have read is gone.
+            ViewFailedError: they must be rebuilt, and what they have read is gone.
         """
-        folders = [each.checkpoint for each in self.parts]
+        folders = [each.checkpoint for each in self.partitions]
         found = [place.lsn for each in folders if (place := offset_in(each)) is not None]
-        key = json.dumps([self.key_parts.count, self.key_parts.keys])
+        key = json.dumps([self.partitioner.count, self.partitioner.keys])
         noted = self.checkpoint / _KEY
         fits = noted.exists() and noted.read_text() == key and len(found) == len(folders)
         if fits:
@@ -128,33 +128,33 @@ class PartedQuery(SparkQuery):
             fits = fits and offset_in(folders[0]) is not None
         if not fits:
             if found:
-                self.begin_anew()
+                self.before_rebuild()
             shutil.rmtree(self.checkpoint, ignore_errors=True)
             make_private(self.checkpoint)
             write_file(noted, [key.encode()], durable=False)
 
 
-class RunningParts(RunningQuery):
-    """The queries of all parts, which were started.
+class RunningPartitions(RunningQuery):
+    """The queries of all partitions, which were started.
 
     Args:
-        parts: each of them.
+        partitions: each of them.
         stopping: called before they are stopped.
     """
 
-    def __init__(self, parts: list[RunningQuery], stopping: Callable[[], None]) -> None:
-        self._parts = parts
+    def __init__(self, partitions: list[RunningQuery], stopping: Callable[[], None]) -> None:
+        self._partitions = partitions
         self._stopping = stopping
 
     @property
     def is_active(self) -> bool:
         """Whether all of them run."""
-        return all(each.is_active for each in self._parts)
+        return all(each.is_active for each in self._partitions)
 
     def stop(self) -> None:
         """End them, and wait for that."""
         self._stopping()
-        for each in self._parts:
+        for each in self._partitions:
             with contextlib.suppress(Exception):
                 each.stop()
 
@@ -164,7 +164,7 @@ class RunningParts(RunningQuery):
         Raises:
             SparkError: it failed.
         """
-        for each in self._parts:
+        for each in self._partitions:
             each.check()
 
 
@@ -172,7 +172,7 @@ class RunningParts(RunningQuery):
 
 
 def keys_of(query: SparkQuery) -> tuple[tuple[tuple[str, str, str], ...], ...]:
-    """For each log of a query, the columns of the key that its parts are split by.
+    """For each log of a query, the columns of the key that its partitions are split by.
 
     Raises:
         SqlUnsupportedError: it has no such key.

@@ -60,7 +60,7 @@ class ViewFeed:
 
     def _answer(self, verb: str, words: Sequence[str]) -> str:
         if verb == "initial":
-            return self._logs.beginning.json
+            return self._logs.initial_offset.json
         if verb == "committed":
             self._on_committed(Offset.of(words[0]).lsn)
         return ""

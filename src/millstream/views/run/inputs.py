@@ -68,7 +68,7 @@ class FeedInputs:
     timed: set[int] = field(default_factory=set)
 
     @property
-    def beginning(self) -> int:
+    def initial_lsn(self) -> int:
         """The LSN before the first row, the one that says that nothing was read before."""
         return self.start - 2
 
@@ -219,9 +219,9 @@ class FeedLogs:
         self._log = log
 
     @property
-    def beginning(self) -> Offset:
+    def initial_offset(self) -> Offset:
         """The place before the first row that the view reads."""
-        return Offset(self._inputs.beginning, (None,) * len(self._inputs.topics))
+        return Offset(self._inputs.initial_lsn, (None,) * len(self._inputs.topics))
 
     def read(
         self, first: int, last: int, only: Sequence[int] | None = None

@@ -17,19 +17,19 @@ from bisect import bisect_right
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
 from millstream.delivery.tail import LogTail
 from millstream.dispatch import make_durable, make_readable
 from millstream.errors import ClosedError, Error
 from millstream.spark.bridge.frames import END, FAILED, HEADER, MARK, ROWS, passed
 from millstream.sql.inputs import CLOCK
 from millstream.views.run.checkpoint import offset_text
-from millstream.views.run.columns import NO_ROWS, FeedColumns
-from millstream.views.run.snapshot_sender import BeginningSender
+from millstream.views.run.columns import NO_ROWS, FeedColumns, Part
+from millstream.views.run.snapshot_sender import SnapshotSender
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import pyarrow as pa
 
     from millstream.dispatch import Dispatcher
     from millstream.log import Log
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from millstream.sql import SelectPlan
     from millstream.views.run.checkpoint import Offset
     from millstream.views.run.inputs import FeedInputs, WatermarkTracker
-    from millstream.views.run.snapshot_sender import Beginning
+    from millstream.views.run.snapshot_sender import SnapshotSource
 
 LIVE_SECONDS: Final = 900.0
 LIVE_ROWS: Final = 2_000_000
@@ -81,11 +81,11 @@ class LiveFeed:
         plan_of: the plan that selects all rows of a log.
         on_late: called with rows that came too late, in order; again when they are read again.
         encodings: shared by all views of the database.
-        beginning: what is sent before all else; None: the log from its start.
+        snapshot: the rows that are sent before all else; None: the log from its start.
 
     Attributes:
-        begun_lsn: results up to this LSN, without it, are not shown: they are of rows that the view
-            begins with, and more of these are to come.
+        snapshot_lsn: results up to this LSN, without it, are not shown: they are of the snapshot
+            rows, and more of these are to come.
         replayed_lsn: results up to this LSN were shown before, and keep their LSN; -1: none were.
         nets: whether the next batch begins with what the changes come to, and not with the changes:
             the query has failed on one of them, which may be gone.
@@ -111,11 +111,11 @@ class LiveFeed:
         *,
         on_late: Callable[[ChangeBatch], None],
         encodings: Encodings,
-        beginning: Beginning | None = None,
+        snapshot: SnapshotSource | None = None,
     ) -> None:
         self.encodings = encodings
-        self.beginning = beginning
-        self.begun_lsn = self.replayed_lsn = self.folded_lsn = -1
+        self.snapshot = snapshot
+        self.snapshot_lsn = self.replayed_lsn = self.folded_lsn = -1
         self.tried_lsn = 0
         self.nets = False
         self.inputs = inputs
@@ -157,16 +157,17 @@ class LiveFeed:
         self.on_reading()
         columns = FeedColumns(self.inputs.schemas, names)
         wire.send(columns.schema.serialize())
-        first, is_first = max(start.lsn, self.inputs.start - 1), start.lsn == self.inputs.beginning
+        first = max(start.lsn, self.inputs.start - 1)
+        is_first = start.lsn == self.inputs.initial_lsn
         nets, self.nets = self.nets, False
         try:
             rows = 0
-            if self.beginning is not None and (is_first or nets):
-                sender = self._beginning_to(wire, start, tracker, columns)
-                first, rows = self._send_beginning(self.beginning, sender, nets=nets)
+            if self.snapshot is not None and (is_first or nets):
+                sender = self._snapshot_sender(wire, start, tracker, columns)
+                first, rows = self._send_snapshot(self.snapshot, sender, nets=nets)
             tail = self._tail_at(first)
             batch = self._batch(tail, tracker, columns, wire)
-            if is_first and self.beginning is None:
+            if is_first and self.snapshot is None:
                 batch.begin()
             batch.run(rows)
         except ClosedError:
@@ -176,8 +177,8 @@ class LiveFeed:
             wire.send(HEADER.pack(FAILED, self.sent_lsn, len(text)) + text)
             raise
 
-    def _send_beginning(
-        self, beginning: Beginning, sender: BeginningSender, *, nets: bool
+    def _send_snapshot(
+        self, snapshot: SnapshotSource, sender: SnapshotSender, *, nets: bool
     ) -> tuple[int, int]:
         """Send what a batch begins with instead of the log: current rows, or what changes come to.
 
@@ -188,31 +189,31 @@ class LiveFeed:
         """
         self.drop_tail()
         start, shown = sender.start.lsn, self.shown_lsn()
-        is_first = start == self.inputs.beginning
-        known = until = beginning.lsn() if is_first else max(start, shown)
+        is_first = start == self.inputs.initial_lsn
+        known = until = snapshot.lsn() if is_first else max(start, shown)
         if nets and (not is_first or known == shown):
             until = make_readable(self.dispatcher, self.log)
-        self.begun_lsn = self.tried_lsn = until
+        self.snapshot_lsn = self.tried_lsn = until
         self.replayed_lsn = known if until > known else -1
         rows = 0
         if is_first:
             self.folded_lsn = known
-            rows = sender.send_rows(beginning, known, self._check_open)
+            rows = sender.send_rows(snapshot, known, self._check_open)
         elif known > start:
-            rows = sender.send_changes(beginning, start, known, self._check_open)
+            rows = sender.send_changes(snapshot, start, known, self._check_open)
         if until > known:
             if is_first or known > start:
                 sender.mark(known)
-            rows += sender.send_changes(beginning, known, until, self._check_open)
+            rows += sender.send_changes(snapshot, known, until, self._check_open)
         self._tail_at(until)
         self.sent(until, sender.tracker)  # before its results come
         sender.end(until)
         return until, rows
 
-    def _beginning_to(
+    def _snapshot_sender(
         self, wire: ReaderWire, start: Offset, tracker: WatermarkTracker, columns: FeedColumns
-    ) -> BeginningSender:
-        return BeginningSender(start, tracker, columns, wire, self.on_late)
+    ) -> SnapshotSender:
+        return SnapshotSender(start, tracker, columns, wire, self.on_late)
 
     def tail_after(self, lsn: int) -> LogTail:
         """Another tail of its logs, of what is committed after an LSN."""
@@ -347,7 +348,7 @@ class LiveBatch:
     def begin(self) -> None:
         """Send the first row of all."""
         lsn = max(self._feed.inputs.start - 1, 0)
-        self._send(lsn, self._columns.beginning(lsn))
+        self._send(lsn, self._columns.initial_row(lsn))
 
     def run(self, rows: int = 0) -> None:
         """Send until the batch ends, which has so many rows already."""
@@ -433,24 +434,30 @@ class LiveBatch:
 
     def _send_ready(self) -> int:
         """One frame of what is there; returns how many rows it has."""
-        ready: list[pa.RecordBatch] = []
-        rows, lsn, kind = 0, 0, ROWS
+        ready: list[tuple[int, Part]] = []
+        taken, rows, lsn, kind = False, 0, 0, ROWS
         while rows < _MERGED:
             batch, self._spare = self._spare, None
             if batch is None:
                 batch = self._tail.take()
             if batch is not None:
-                batch = self._before_border(batch, is_first=not ready)
+                batch = self._before_border(batch, is_first=not taken)
             if batch is None:
                 break
-            self._taken_lsn = lsn = batch.lsn
-            ready.append(self._arrow(batch))
+            taken, lsn = True, batch.lsn
+            self._taken_lsn = lsn
             rows += max(1, len(batch))
+            log = self._topics[batch.topic]
+            kept, missed, before = self._tracker.split(log, batch)
+            if missed is not None:
+                self._missed.append(missed)
+            if kept is not None:
+                ready.append((log, (kept, before)))
             if batch.topic == self._ticks:
                 kind = MARK  # what waits for the tick is what there was before it
                 break
-        if ready:
-            data = ready[0] if len(ready) == 1 else pa.concat_batches(ready)
+        if taken:
+            data = self._columns.joined(ready)
             self._report_late()
             self._send(lsn, data, MARK if lsn <= self._shown else kind)
         self._rows += rows
@@ -491,14 +498,6 @@ class LiveBatch:
         self._cut = cut
         self._send(cut, self._columns.none(), MARK)
         return True
-
-    def _arrow(self, batch: ChangeBatch) -> pa.RecordBatch:
-        """What a batch means for Spark."""
-        log = self._topics[batch.topic]
-        kept, missed, before = self._tracker.split(log, batch)
-        if missed is not None:
-            self._missed.append(missed)
-        return self._columns.none() if kept is None else self._columns.batch(log, kept, before)
 
     def _send(self, lsn: int, data: pa.RecordBatch, kind: int = ROWS) -> None:
         """Send a frame."""

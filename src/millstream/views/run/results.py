@@ -75,9 +75,9 @@ class Results:
         receive_all(self, wire)
 
     @property
-    def begun_lsn(self) -> int:
+    def snapshot_lsn(self) -> int:
         """The first LSN whose results are shown."""
-        return self.feed.live.begun_lsn
+        return self.feed.live.snapshot_lsn
 
     @property
     def replayed_lsn(self) -> int:
@@ -102,12 +102,12 @@ class SinkConsumer(Protocol):
     """Takes what the sink of one task receives.
 
     Attributes:
-        begun_lsn: the first LSN whose results are shown.
+        snapshot_lsn: the first LSN whose results are shown.
         replayed_lsn: the LSN up to which results that are held back were shown before.
     """
 
     @property
-    def begun_lsn(self) -> int:
+    def snapshot_lsn(self) -> int:
         """The first LSN whose results are shown."""
 
     @property
@@ -218,7 +218,7 @@ class _Sink:
         Returns:
             Whether it is complete.
         """
-        begun = self._results.begun_lsn
+        begun = self._results.snapshot_lsn
         held += rows
         if lsn < begun:
             return False

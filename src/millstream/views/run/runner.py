@@ -305,7 +305,7 @@ class Runner:
         self._tasks.reset()
         self._server = self._query.server()
         self._tasks.add_to(self._server)
-        live.nets = self._setbacks.failed and live.beginning is not None
+        live.nets = self._setbacks.failed and live.snapshot is not None
         live.open_again()
         place = self._watcher.reached
         running = self._query.start()
@@ -358,7 +358,7 @@ class Runner:
     ) -> None:
         self._feed.live.drop_tail()
         self.state = "failed"
-        retracts = self._feed.live.beginning is not None
+        retracts = self._feed.live.snapshot is not None
         self.error = failure = query_failure(self._name, raised, row, retracts=retracts)
         self._ready.set()
         self._watcher.failed(failure, hopeless=hopeless, lsn=lsn)

@@ -28,7 +28,7 @@ _LARGE: Final = 1 << 10
 _MOST: Final = 1 << 8
 
 
-class Beginning(Protocol):
+class SnapshotSource(Protocol):
     """What a view reads first that does not read its inputs from the start of their logs."""
 
     def lsn(self) -> int:
@@ -44,7 +44,7 @@ class Beginning(Protocol):
 
 
 @dataclass(slots=True)
-class BeginningSender:
+class SnapshotSender:
     """Sends to one reader.
 
     Attributes:
@@ -61,17 +61,17 @@ class BeginningSender:
     wire: ReaderWire
     on_late: Callable[[ChangeBatch], None]
 
-    def send_rows(self, beginning: Beginning, lsn: int, check: Callable[[], None]) -> int:
+    def send_rows(self, snapshot: SnapshotSource, lsn: int, check: Callable[[], None]) -> int:
         """Send the rows that a view begins with at an LSN; returns how many these are."""
         # At last: what an aggregate over no rows gives may have no value.
-        last = self.columns.beginning(lsn - 1)
-        return self._send_all(beginning.rows(lsn, check), lsn, check, last, is_folded=True)
+        last = self.columns.initial_row(lsn - 1)
+        return self._send_all(snapshot.rows(lsn, check), lsn, check, last, is_folded=True)
 
     def send_changes(
-        self, beginning: Beginning, after: int, until: int, check: Callable[[], None]
+        self, snapshot: SnapshotSource, after: int, until: int, check: Callable[[], None]
     ) -> int:
         """Send what the changes from one LSN to another come to; returns how many rows."""
-        return self._send_all(beginning.changes(after, until, check), until, check)
+        return self._send_all(snapshot.changes(after, until, check), until, check)
 
     def _send_all(
         self,

@@ -58,14 +58,14 @@ class WarmUp:
         inputs: what the view reads.
 
     Attributes:
-        begun_lsn: for the sink: all results are taken.
+        snapshot_lsn: for the sink: all results are taken.
         replayed_lsn: for the sink: none were shown before.
         rows: how many rows were sent.
         results: how many rows came back.
         is_complete: whether its batch has ended as that of a view does.
     """
 
-    begun_lsn = replayed_lsn = -1
+    snapshot_lsn = replayed_lsn = -1
 
     def __init__(self, query: SparkQuery, inputs: FeedInputs) -> None:
         self.rows = self.results = 0
@@ -77,7 +77,7 @@ class WarmUp:
             feed=f"{query.feed}/warm-up",
             checkpoint=self._folder / "checkpoint",
             timed=set(),
-            begin_anew=_nothing,
+            before_rebuild=_nothing,
             _session=None,  # relations of the same names must not meet the view's own
             _frame=None,
             _lowered=None,
@@ -150,7 +150,7 @@ class WarmUp:
             return
         columns = FeedColumns(self._inputs.schemas, names)
         wire.send(columns.schema.serialize())
-        self._send(ROWS, columns.beginning(1).serialize(), 1, wire)
+        self._send(ROWS, columns.initial_row(1).serialize(), 1, wire)
         logs = list(enumerate(zip(self._inputs.topics, self._inputs.schemas, strict=True)))
         deadline, lsn = time.monotonic() + _SECONDS, 1
         while self.rows < _ROWS and time.monotonic() < deadline and not self._over.is_set():

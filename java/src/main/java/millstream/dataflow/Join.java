@@ -56,7 +56,7 @@ public class Join extends Operator {
    * @param pair the attributes of both sides, left first.
    * @param leftRange by what the rows of the left side are ordered; null when by nothing.
    * @param rightRange by what those of the right side are.
-   * @param leftExpiry when a row of the left side is let go; null when it never is.
+   * @param leftExpiry when a row of the left side expires; null when it never is.
    * @param rightExpiry when one of the right side is.
    * @param pipe where the result goes.
    */
@@ -128,7 +128,7 @@ public class Join extends Operator {
     return port == ports[LEFT] || port == ports[RIGHT];
   }
 
-  void work(Kept root, Change changes) {
+  void work(StateNode root, Change changes) {
     Sides sides = (Sides) root;
     for (Change change = changes; change != null; change = change.next) {
       int side = change.port == ports[LEFT] ? LEFT : RIGHT;
@@ -263,8 +263,8 @@ public class Join extends Operator {
   }
 
   /** The rows that each side of a key has, and their weight, if it matters. */
-  private static final class Sides extends Kept {
-    static final Kept.Kind KIND = Sides::read;
+  private static final class Sides extends StateNode {
+    static final StateNode.Kind KIND = Sides::read;
     private static final int BYTES = 120;
 
     /** The page with the rows of each side; null for one that never had any. */

@@ -68,7 +68,7 @@ def test_rows_that_are_gone_are_not_read(db):
     assert {name: rows_of(db, name) for name in VIEWS} == expected(db, VIEWS)
 
 
-def test_a_view_that_begins_anew_shows_nothing_again(tmp_path, spark):
+def test_a_view_that_is_rebuilt_shows_nothing_again(tmp_path, spark):
     """As after a crash before its first checkpoint."""
     names = ("selected", "hashed", "total", "joined", "sums", "both")
     mirrors = {}
