@@ -200,7 +200,7 @@ def test_a_view_that_begins_beside_alter_reads_the_columns_that_it_knows(db, mon
     db.execute("INSERT INTO t VALUES (2, 20, 30)")
     monkeypatch.setattr(storage, "schema_of", lambda _: before)
     if not are_held:
-        monkeypatch.setattr(storage, "table_rows", lambda _: None)
+        monkeypatch.setattr(storage, "table_columns", lambda *_: None)
     found = list(rows_at(storage, "t", db.flush(), lambda: None))
     assert sorted(row for batch in found for row in batch.rows) == [(1, 10), (2, 20)]
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.views.partitions.merge import PartitionMerge
+from millstream.views.partitions.results import PartitionMerge
 
 
 def test_waits_for_all_parts_and_for_what_was_sent_before():

@@ -28,8 +28,7 @@ from millstream.views.lower.sessions import newest_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from millstream.views.lower.plans import LogLeaf
-    from millstream.views.lower.scala import Scala
+    from millstream.views.lower.plans import LogLeaf, Scala
     from millstream.views.lower.sessions import SessionRows
 
 _UNARY: Final = {"Filter", "Sort"}

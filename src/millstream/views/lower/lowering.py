@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import SqlUnsupportedError
-from millstream.views.lower.aggregates import aggregate_of
+from millstream.views.lower.aggregates import aggregate_of, filtered_first
 from millstream.views.lower.asof import below_asof, read_asof, read_temporal, with_column
 from millstream.views.lower.clock_filter import is_clock, read_bounds
 from millstream.views.lower.event_time import ClosedWindows, Closing, Expiries
-from millstream.views.lower.having import filtered_first
 from millstream.views.lower.join_order import JoinOrder
 from millstream.views.lower.merging import merged
 from millstream.views.lower.plans import (
     LogLeaf,
+    Scala,
     each_of,
     fingerprint_of,
     id_of,
@@ -36,7 +36,6 @@ from millstream.views.lower.plans import (
     text_of,
 )
 from millstream.views.lower.ranges import ranges_of
-from millstream.views.lower.scala import Scala
 from millstream.views.lower.sessions import SessionRows, read_session
 from millstream.views.lower.subqueries import (
     outside_subqueries,

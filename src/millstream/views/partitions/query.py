@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.log.storage import make_private, write_file
 from millstream.model.types import type_from_arrow
 from millstream.spark import internals
 from millstream.views.partitions.common_key import PartitionKey
-from millstream.views.partitions.keys import KINDS, Partitioner
+from millstream.views.partitions.keys import KINDS
 from millstream.views.run.checkpoint import offset_in, roll_back
 from millstream.views.run.columns import name_in_feed
-from millstream.views.run.query import RunningQuery, SparkQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +22,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from millstream.views.partitions.keys import Partitioner
     from millstream.views.run.checkpoint import Offset
+    from millstream.views.run.query import RunningQuery, SparkQuery
 
 _KEY: Final = "key.json"
 
@@ -43,70 +44,63 @@ def _lsn(offset: Offset) -> int:
     return offset.lsn
 
 
-@dataclass(slots=True)
-class PartitionedQuery(SparkQuery):
+class PartitionedQuery:
     """The queries of all partitions, which are started and stopped together.
 
+    Args:
+        query: the view's.
+        partitioner: which partition a row belongs to; its key is found when the query is started.
+        abandon: called so that what the queries have sent no longer counts, and none of them waits
+            for another.
+
     Attributes:
-        partitioner: which partition a row belongs to; its key is found when the query is planned.
-        stopping: called before the queries are stopped, so that none of them waits for another.
+        spark: the session's owner.
+        server: gives what their tasks connect to.
+        partitions: the query of each partition.
+        feeds: the names under which the server knows them.
     """
 
-    partitioner: Partitioner = field(default_factory=lambda: Partitioner(1))
-    stopping: Callable[[], None] = lambda: None
-    _partitions: list[SparkQuery] = field(default_factory=list)
-    _keyed: Any = None  # the session in which the key was found
+    def __init__(
+        self, query: SparkQuery, partitioner: Partitioner, abandon: Callable[[], None]
+    ) -> None:
+        self.spark = query.spark
+        self.server = query.server
+        self.feeds = [f"{query.feed}/{each}" for each in range(partitioner.count)]
+        folders = partition_folders(query.checkpoint, partitioner.count)
+        self.partitions = [
+            replace(query, feed=feed, checkpoint=folder, _session=None, _frame=None, _lowered=None)
+            for feed, folder in zip(self.feeds, folders, strict=True)
+        ]
+        self._checkpoint = query.checkpoint
+        self._before_rebuild = query.before_rebuild
+        self._partitioner = partitioner
+        self._abandon = abandon
+        self._keyed: Any = None  # the session in which the key was found
 
-    def start(self) -> RunningQuery:
+    def start(self) -> RunningQueries:
         """Run them, all from the same place on.
 
         Raises:
             SparkError: Spark refuses one.
         """
-        if self._keyed is not self.session:
-            self.partitioner.keys = keys_of(self)
-            self._keyed = self.session
+        first = self.partitions[0]
+        if self._keyed is not first.session:
+            self._partitioner.keys = keys_of(first)
+            self._keyed = first.session
         self._align()
+        self._abandon()
         running: list[RunningQuery] = []
         try:
-            running.extend(partition.start() for partition in self.partitions)
+            running.extend(each.start() for each in self.partitions)
         except BaseException:
-            RunningPartitions(running, self.stopping).stop()
+            RunningQueries(running, self._abandon).stop()
             raise
-        return RunningPartitions(running, self.stopping)
-
-    @property
-    def partitions(self) -> list[SparkQuery]:
-        """The query of each partition."""
-        if not self._partitions:
-            folders = partition_folders(self.checkpoint, self.partitioner.count)
-            self._partitions = [
-                SparkQuery(
-                    self.spark,
-                    self.plan,
-                    self.columns,
-                    folder,
-                    self.server,
-                    feed,
-                    self.logs,
-                    self.times,
-                    self.timed,
-                    before_rebuild=self.before_rebuild,
-                )
-                for folder, feed in zip(folders, self.feeds, strict=True)
-            ]
-        return self._partitions
-
-    @property
-    def feeds(self) -> list[str]:
-        """The names under which the server knows the partitions."""
-        return [f"{self.feed}/{partition}" for partition in range(self.partitioner.count)]
+        return RunningQueries(running, self._abandon)
 
     def state_size(self) -> tuple[int, int] | None:
         """How many rows their state has, and how many bytes; None when that is not known."""
-        sizes = [each.state_size() for each in self._partitions]
-        known = [each for each in sizes if each is not None]
-        if not known or len(known) < len(sizes):
+        known = [size for each in self.partitions if (size := each.state_size()) is not None]
+        if len(known) < len(self.partitions):
             return None
         return sum(rows for rows, _ in known), sum(size for _, size in known)
 
@@ -118,8 +112,8 @@ class PartitionedQuery(SparkQuery):
         """
         folders = [each.checkpoint for each in self.partitions]
         found = [place.lsn for each in folders if (place := offset_in(each)) is not None]
-        key = json.dumps([self.partitioner.count, self.partitioner.keys])
-        noted = self.checkpoint / _KEY
+        key = json.dumps([self._partitioner.count, self._partitioner.keys])
+        noted = self._checkpoint / _KEY
         fits = noted.exists() and noted.read_text() == key and len(found) == len(folders)
         if fits:
             for each in folders:
@@ -128,33 +122,33 @@ class PartitionedQuery(SparkQuery):
             fits = fits and offset_in(folders[0]) is not None
         if not fits:
             if found:
-                self.before_rebuild()
-            shutil.rmtree(self.checkpoint, ignore_errors=True)
-            make_private(self.checkpoint)
+                self._before_rebuild()
+            shutil.rmtree(self._checkpoint, ignore_errors=True)
+            make_private(self._checkpoint)
             write_file(noted, [key.encode()], durable=False)
 
 
-class RunningPartitions(RunningQuery):
+class RunningQueries:
     """The queries of all partitions, which were started.
 
     Args:
-        partitions: each of them.
-        stopping: called before they are stopped.
+        queries: each of them.
+        abandon: called before they are stopped.
     """
 
-    def __init__(self, partitions: list[RunningQuery], stopping: Callable[[], None]) -> None:
-        self._partitions = partitions
-        self._stopping = stopping
+    def __init__(self, queries: list[RunningQuery], abandon: Callable[[], None]) -> None:
+        self._queries = queries
+        self._abandon = abandon
 
     @property
     def is_active(self) -> bool:
         """Whether all of them run."""
-        return all(each.is_active for each in self._partitions)
+        return all(each.is_active for each in self._queries)
 
     def stop(self) -> None:
         """End them, and wait for that."""
-        self._stopping()
-        for each in self._partitions:
+        self._abandon()
+        for each in self._queries:
             with contextlib.suppress(Exception):
                 each.stop()
 
@@ -164,7 +158,7 @@ class RunningPartitions(RunningQuery):
         Raises:
             SparkError: it failed.
         """
-        for each in self._partitions:
+        for each in self._queries:
             each.check()
 
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from millstream.views.plan.checks import (
+from millstream.views.plan.errors import (
     GROUPS,
     WINDOW,
+    ErrorReporter,
     at_emit,
     closing_clause,
     refuse_timeless,
 )
-from millstream.views.plan.errors import ErrorReporter
 from millstream.views.plan.functions import has_aggregate
 from millstream.views.plan.trees import alias, both, call, column, is_null, number
 from millstream.views.plan.window_specs import is_bound, window_over

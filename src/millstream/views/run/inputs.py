@@ -67,6 +67,11 @@ class FeedInputs:
     waits: Literal["watermark", "clock"] | None = None
     timed: set[int] = field(default_factory=set)
 
+    def reads_all(self, log: int) -> bool:
+        """Whether columns of a log are looked at before Spark has them."""
+        timed = log < len(self.event_times) and self.event_times[log] is not None
+        return timed or self.keep is not None
+
     @property
     def initial_lsn(self) -> int:
         """The LSN before the first row, the one that says that nothing was read before."""

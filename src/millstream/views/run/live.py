@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from millstream.dispatch import Dispatcher
     from millstream.log import Log
     from millstream.model.batch import ChangeBatch
-    from millstream.spark.bridge.connection import ReaderWire
     from millstream.sql import SelectPlan
     from millstream.views.run.checkpoint import Offset
     from millstream.views.run.inputs import FeedInputs, WatermarkTracker
+    from millstream.views.run.reader_wire import ReaderWire
     from millstream.views.run.snapshot_sender import SnapshotSource
 
 LIVE_SECONDS: Final = 900.0
@@ -71,8 +71,12 @@ class Encodings:
         return self._made
 
 
+def _nothing() -> None:
+    """Do nothing: nobody wants to know."""
+
+
 class LiveFeed:
-    """Serves the reader of one view, from batch to batch.
+    """Serves the readers of one view, from batch to batch.
 
     Args:
         inputs: what the view reads.
@@ -82,6 +86,14 @@ class LiveFeed:
         on_late: called with rows that came too late, in order; again when they are read again.
         encodings: shared by all views of the database.
         snapshot: the rows that are sent before all else; None: the log from its start.
+        late: how many rows came too late before.
+        shown_lsn: gives up to which LSN results were taken already. Spark may read what is before
+            it again; no frame goes beyond it that begins before it, so that the results of a
+            dataflow can be told apart: those of commits that were sent together are one.
+        cuts: LSNs at which a frame has to end, and all results up to there to be taken before any
+            later ones; the view's own list, which changes.
+        on_reading: called when a batch begins: from then on rows are taken as they come.
+        on_quiet: called when a batch has sent all that was there when it began.
 
     Attributes:
         snapshot_lsn: results up to this LSN, without it, are not shown: they are of the snapshot
@@ -93,13 +105,6 @@ class LiveFeed:
         tried_lsn: a query that fails before it gets further has failed on what there was up to this
             LSN. More may have been sent, which it has not worked on.
         late: how many rows came too late.
-        shown_lsn: gives up to which LSN results were taken already. Spark may read what is before
-            it again; no frame goes beyond it that begins before it, so that the results of a
-            dataflow can be told apart: those of commits that were sent together are one.
-        on_reading: called when a batch begins: from then on rows are taken as they come.
-        on_quiet: called when a batch has sent all that was there when it began.
-        cuts: LSNs at which a frame has to end, and all results up to there to be taken before any
-            later ones; the view's own list, which changes.
     """
 
     def __init__(
@@ -112,6 +117,11 @@ class LiveFeed:
         on_late: Callable[[ChangeBatch], None],
         encodings: Encodings,
         snapshot: SnapshotSource | None = None,
+        late: int = 0,
+        shown_lsn: Callable[[], int] = lambda: 0,
+        cuts: list[int] | None = None,
+        on_reading: Callable[[], None] = _nothing,
+        on_quiet: Callable[[], None] = _nothing,
     ) -> None:
         self.encodings = encodings
         self.snapshot = snapshot
@@ -122,14 +132,14 @@ class LiveFeed:
         self.log = log
         self.dispatcher = dispatcher
         self.on_late = on_late
-        self.late = 0
+        self.late = late
         self.sent_lsn = 0
         self.probed = 0
         self.is_ending = False
-        self.shown_lsn: Callable[[], int] = lambda: 0
-        self.cuts: list[int] = []
-        self.on_reading: Callable[[], None] = lambda: None
-        self.on_quiet: Callable[[], None] = lambda: None
+        self.shown_lsn = shown_lsn
+        self.cuts: list[int] = [] if cuts is None else cuts
+        self.on_reading = on_reading
+        self.on_quiet = on_quiet
         self._plan_of = plan_of
         self._tail: LogTail | None = None
         self._marks: deque[tuple[int, int | None, int]] = deque()
@@ -150,10 +160,6 @@ class LiveFeed:
             tracker: the watermarks there.
             wire: the reader's connection.
         """
-        if self.is_ending:
-            self.park()
-            wire.read(1)  # nothing comes on it: it ends when the task is stopped
-            return
         self.on_reading()
         columns = FeedColumns(self.inputs.schemas, names)
         wire.send(columns.schema.serialize())
@@ -163,10 +169,10 @@ class LiveFeed:
         try:
             rows = 0
             if self.snapshot is not None and (is_first or nets):
-                sender = self._snapshot_sender(wire, start, tracker, columns)
+                sender = SnapshotSender(start, tracker, columns, wire, self.on_late)
                 first, rows = self._send_snapshot(self.snapshot, sender, nets=nets)
             tail = self._tail_at(first)
-            batch = self._batch(tail, tracker, columns, wire)
+            batch = LiveBatch(self, tail, tracker=tracker, columns=columns, wire=wire)
             if is_first and self.snapshot is None:
                 batch.begin()
             batch.run(rows)
@@ -207,27 +213,13 @@ class LiveFeed:
             rows += sender.send_changes(snapshot, known, until, self._check_open)
         self._tail_at(until)
         self.sent(until, sender.tracker)  # before its results come
-        sender.end(until)
+        sender.mark(until)
         return until, rows
-
-    def _snapshot_sender(
-        self, wire: ReaderWire, start: Offset, tracker: WatermarkTracker, columns: FeedColumns
-    ) -> SnapshotSender:
-        return SnapshotSender(start, tracker, columns, wire, self.on_late)
 
     def tail_after(self, lsn: int) -> LogTail:
         """Another tail of its logs, of what is committed after an LSN."""
         topics, keep = self.inputs.topics, self.inputs.keep
         return LogTail(self.log, self.dispatcher, topics, self._plan_of, lsn, keep=keep)
-
-    def _batch(
-        self,
-        tail: LogTail,
-        tracker: WatermarkTracker,
-        columns: FeedColumns,
-        wire: ReaderWire,
-    ) -> LiveBatch:
-        return LiveBatch(self, tail, tracker=tracker, columns=columns, wire=wire)
 
     def _check_open(self) -> None:
         """Raise when the batch is to end: it has not begun to count."""
@@ -258,6 +250,10 @@ class LiveFeed:
 
     # ---- from outside
 
+    def held_back(self) -> tuple[int, int]:
+        """The first LSN whose results are shown, and up to where earlier ones were shown before."""
+        return self.snapshot_lsn, self.replayed_lsn
+
     def sent_at(self, lsn: int) -> tuple[int | None, int]:
         """When the reader was sent everything up to an LSN: the watermark, and the newest commit.
 
@@ -287,9 +283,8 @@ class LiveFeed:
         if self._tail is not None:
             self._tail.wake_up()
 
-    def park(self, part: int = 0) -> None:
-        """Note that the last batch is over for Spark, too; of a view in parts, that of one."""
-        del part
+    def park(self) -> None:
+        """Note that the last batch is over for Spark, too."""
         self._parked.set()
 
     def wait_parked(self, seconds: float) -> bool:
@@ -423,7 +418,7 @@ class LiveBatch:
             raise self._trouble
         self._report_late()
         if self._unsent:
-            self._wire.send(self._unsent)
+            self._wire.send_rest(self._unsent)
             self._unsent = b""
 
     def _report_late(self) -> None:
@@ -501,7 +496,8 @@ class LiveBatch:
 
     def _send(self, lsn: int, data: pa.RecordBatch, kind: int = ROWS) -> None:
         """Send a frame."""
-        self._wire.send(*self._header(lsn, kind), data.serialize())
+        head = self._header(lsn, MARK if self._wire.marks_rows else kind)
+        self._wire.send_rows(lsn, head, data)
 
     def _header(self, lsn: int, kind: int = ROWS) -> tuple[bytes, bytes]:
         self._feed.sent(lsn, self._tracker, min(lsn, self._taken_lsn))
@@ -519,7 +515,10 @@ class LiveBatch:
             self._send_nothing(lsn)
 
     def _send_nothing(self, lsn: int) -> None:
-        self._wire.send(*self._header(lsn, NO_ROWS[0]), NO_ROWS[1])
+        if self._wire.marks_progress:
+            self._send(lsn, self._columns.none(), MARK)
+        else:
+            self._wire.send_nothing(lsn, *self._header(lsn, NO_ROWS[0]), NO_ROWS[1])
 
     def _end(self) -> None:
         feed = self._feed
@@ -549,14 +548,15 @@ class LiveBatch:
 
     def _send_now(self, batch: ChangeBatch) -> None:
         feed, size = self._feed, len(batch)
-        if size > FEW_ROWS or feed.cuts or batch.topic == self._ticks:
+        tracker, log = self._tracker, self._topics[batch.topic]
+        is_small = size <= FEW_ROWS and not feed.cuts and batch.topic != self._ticks
+        if not (is_small and self._wire.take(log, batch)):
             self._spare = batch
             self._woken.set()
             return
         self._taken_lsn = batch.lsn
         is_first = not self._rows
         self._rows += size or 1
-        tracker, log = self._tracker, self._topics[batch.topic]
         kept, missed, before = tracker.split(log, batch)
         feed.sent(batch.lsn, tracker)
         if kept is batch:

@@ -111,6 +111,11 @@ class SparkQuery:
         return self._session
 
     @property
+    def partitions(self) -> list[SparkQuery]:
+        """The query of each partition: this one."""
+        return [self]
+
+    @property
     def feeds(self) -> list[str]:
         """The names under which the server knows it."""
         return [self.feed]
@@ -312,7 +317,7 @@ class SparkQuery:
         cores = session.sparkContext.defaultParallelism
         session.conf.set("spark.sql.shuffle.partitions", str(cores))  # it is not one line
         session.conf.set("spark.sql.adaptive.enabled", "true")
-        session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")  # see Limited.java
+        session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")  # see Attempt.java
         try:
             for name, each in relations.items():
                 address["feed"] = f"{self.feed}/{name}"

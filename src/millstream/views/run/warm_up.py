@@ -58,14 +58,10 @@ class WarmUp:
         inputs: what the view reads.
 
     Attributes:
-        snapshot_lsn: for the sink: all results are taken.
-        replayed_lsn: for the sink: none were shown before.
         rows: how many rows were sent.
         results: how many rows came back.
         is_complete: whether its batch has ended as that of a view does.
     """
-
-    snapshot_lsn = replayed_lsn = -1
 
     def __init__(self, query: SparkQuery, inputs: FeedInputs) -> None:
         self.rows = self.results = 0
@@ -120,7 +116,7 @@ class WarmUp:
         elif role == "tail":
             self._send_rows(words[0].split("\x1f"), wire)
         elif role == "sink":
-            receive_all(self, wire)
+            receive_all(wire, self._flushed)
         elif role == "commit":
             wire.receive_text()
             wire.send_text("=")
@@ -133,7 +129,7 @@ class WarmUp:
         finally:
             self._over.set()  # the query has ended
 
-    def flushed(self, rows: list[Rows], lsn: int) -> None:
+    def _flushed(self, rows: list[Rows], lsn: int) -> None:
         """Take results: they are counted, and dropped."""
         del lsn
         self.results += sum(each.num_rows for each in rows)

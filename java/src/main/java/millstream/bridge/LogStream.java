@@ -172,4 +172,28 @@ public class LogStream implements MicroBatchStream, SupportsAdmissionControl, Su
       }
     }
   }
+
+  /** A range of the log, as Arrow batches. */
+  private static final class BatchReader implements PartitionReader<ColumnarBatch> {
+    private final Frames frames;
+
+    BatchReader(Frames frames) {
+      this.frames = frames;
+    }
+
+    @Override
+    public boolean next() throws IOException {
+      return frames.next();
+    }
+
+    @Override
+    public ColumnarBatch get() {
+      return frames.batch();
+    }
+
+    @Override
+    public void close() {
+      frames.close();
+    }
+  }
 }
