@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -17,7 +16,7 @@ from millstream.model.schema import Column
 from millstream.model.types import parse_type
 from millstream.sql import parse, plan_update, plan_where
 from millstream.sql.filter import where_of
-from millstream.tables import Changes, Table, table_columns
+from millstream.tables import Changes, Table
 from millstream.tables import changes as dml
 
 SCHEMA = Schema.of(key=("id",), id="BIGINT NOT NULL", v="BIGINT")
@@ -319,47 +318,15 @@ class TestColumns:
 
     def test_they_are_made_once_for_each_state(self):
         made = Committed((1, 10))
-        (one, *_), (two, *_) = made.table.columns(["v"]), made.table.columns(["v", "id"])
+        (one, _), (two, _) = made.table.columns(["v"]), made.table.columns(["v", "id"])
         assert one["v"] is two["v"]
         made.commit(dml.insert(made.table, [(3, 30)]))
         assert made.table.columns(["v"])[0]["v"] is not one["v"]
 
-    @given(
-        st.lists(st.tuples(st.integers(0, 9), st.none() | st.integers(0, 3), st.booleans())),
-        st.sampled_from([0, 3, 1000]),
-    )
-    def test_they_are_the_rows_after_any_changes(self, steps, few):
-        """Whether they are made anew or of those before; in the order of the rows."""
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(table_columns, "_FEW", few)
-            made = Committed(*((key, key) for key in range(6)))
-            for key, value, is_asked in steps:
-                if value is None:
-                    made.commit(dml.delete(made.table, where(f"id = {key}")))
-                else:
-                    made.commit(dml.insert(made.table, [(key, value)], "replace"))
-                if is_asked:
-                    columns, count, lsn = made.table.columns(["v", "id", "other"])
-                    rows = made.table.snapshot()[0]
-                    assert (count, lsn) == (len(rows), made.lsn)
-                    assert list(columns) == ["v", "id"]
-                    assert columns["id"].to_pylist() == [row[0] for row in rows]
-                    assert columns["v"].to_pylist() == [row[1] for row in rows]
-
-    def test_after_many_changes_that_nobody_asks_for_they_are_freed(self, monkeypatch):
-        monkeypatch.setattr(table_columns, "_MOST_CHANGES", 3)
-        made = Committed((1, 10))
-        first = weakref.ref(made.table.columns(["v"])[0]["v"])
-        for value in (11, 12, 13):
-            assert first() is not None
-            made.commit(dml.insert(made.table, [(1, value)], "replace"))
-        assert first() is None
-        assert _columns(made.table, "v") == ([13], 1)
-
     def test_none_of_them(self):
-        assert Committed((1, 10), (2, 20)).table.columns([])[:2] == ({}, 2)
+        assert Committed((1, 10), (2, 20)).table.columns([]) == ({}, 2)
 
 
 def _columns(table, name):
-    arrays, count, _ = table.columns([name])
+    arrays, count = table.columns([name])
     return arrays[name].to_pylist(), count

@@ -106,7 +106,7 @@ def assemble(log: Log, spark: Spark, ddl_timeout: float) -> Engine:
     saver = Saver(log, dispatcher.barrier)
     tables = Tables(log, dispatcher)
     views = Views(log, dispatcher, catalog, saver, spark)  # what DROP VIEW has left is dropped
-    views.storage.table_columns = tables.columns_of
+    views.storage.table_rows = tables.rows_of
     engine = Engine(
         log=log,
         catalog=catalog,

@@ -383,7 +383,7 @@ def _changed(definition: Definition) -> ObjectChangedError:
 def _table_columns(table: Table, columns: Sequence[str], own: OwnRows | None) -> pa.Table:
     """Some columns of a table's rows; those of one tenant only, if it is said which they are."""
     names = [name for name in columns if name != _LSN.name]
-    made, count, _ = table.columns(names if own is None else [*names, own.equality[0]])
+    made, count = table.columns(names if own is None else [*names, own.equality[0]])
     if not made or _LSN.name in columns:  # without any column the number of rows would be lost
         made[_LSN.name] = pa.arange(0, count)
     rows = pa.table(made)

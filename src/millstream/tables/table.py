@@ -11,11 +11,10 @@ import pyarrow as pa
 from millstream.errors import LogCorruptError
 from millstream.model.schema import Schema
 from millstream.state.saved import NEVER, SavedRows, rows_lost
-from millstream.tables.table_columns import TableColumns
 from millstream.tables.table_rows import SavedBase, TableRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
     from millstream.log import Log
     from millstream.model.batch import ChangeBatch
@@ -60,7 +59,7 @@ class Table:
         self.error: LogCorruptError | None = None
         self._lock = threading.Lock()
         self.rows = TableRows(self._lock, self.key_of)
-        self._columns = TableColumns()
+        self._columns: dict[str, pa.Array] = {}  # of the rows as they are now, as far as asked for
         self.evolve(schema)
 
     def __len__(self) -> int:
@@ -73,7 +72,7 @@ class Table:
             self.schema = schema
             self._key = tuple(schema.names.index(name) for name in schema.key)
             self.key_schema = schema.of_key
-            self._columns = TableColumns()
+            self._columns = {}
             width = len(schema.columns)
             self.rows.replace([row + (None,) * (width - len(row)) for row in rows])
 
@@ -131,7 +130,7 @@ class Table:
         """Forget all rows."""
         with self._lock:
             self.rows.replace([])
-            self._columns = TableColumns()
+            self._columns = {}
 
     def salvage(self, log: Log, saved: SavedRows | None) -> None:
         """Take in saved rows and what can be read of its log, over every damaged place."""
@@ -158,7 +157,7 @@ class Table:
                     rows.put(key, row)
                 elif _same(rows.get(key), row):
                     rows.drop(key)
-            self._columns = self._columns.after_change()
+            self._columns = {}
             self.lsn = batch.lsn
             self.written += len(batch)
         if self.written >= self.due:
@@ -188,29 +187,27 @@ class Table:
             lsn, schema = self.lsn, self.schema
         return (copy.deepcopy(rows) if schema.is_nested else rows), lsn, schema
 
-    def columns(self, names: Iterable[str]) -> tuple[dict[str, pa.Array], int, int]:
-        """Some columns of the rows as Arrow, how many rows there are, and the LSN of that.
+    def columns(self, names: Sequence[str]) -> tuple[dict[str, pa.Array], int]:
+        """Some columns of the rows as Arrow, and how many rows there are.
 
-        They are kept until the table changes, so that the queries in between share them. Names that
-        it does not have are left out.
+        They are kept until the table changes, so that the queries in between share them.
         """
         self.check()
         with self._lock:
-            columns, schema, lsn = self._columns, self.schema, self.lsn
-            count, saved = len(self.rows), self.rows.base
-            names = [name for name in names if name in schema.names]
+            held, schema, count, saved = self._columns, self.schema, len(self.rows), self.rows.base
             if saved is not None and saved.nbytes <= _LARGEST:  # as they were saved
-                for name in {*names} - columns.arrays.keys() & {*saved.schema.names}:
-                    columns.arrays[name] = saved.column(name).combine_chunks()
-            has_all = columns.arrays.keys() >= {*names}
+                for name in {*names} - held.keys() & {*saved.schema.names}:
+                    held[name] = saved.column(name).combine_chunks()
+            has_all = held.keys() >= set(names)
         if not has_all:
             self.rows.all()
             with self._lock:
-                columns, schema, lsn = self._columns, self.schema, self.lsn
+                held, schema, count = self._columns, self.schema, len(self.rows)
                 rows = list(self.rows.all().values())
-            count = len(rows)
-            columns.make(names, rows, schema)
-        return {name: columns.arrays[name] for name in names}, count, lsn
+        for name in names:
+            if name not in held:
+                held[name] = schema.column_to_arrow(name, rows)
+        return {name: held[name] for name in names}, count
 
     def key_of(self, row: Row) -> Key:
         """The values of a row's key columns."""

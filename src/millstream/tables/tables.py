@@ -13,14 +13,13 @@ from millstream.tables.table import Table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    import pyarrow as pa
-
     from millstream.catalog import Definition
     from millstream.catalog.tenants import OwnRows
     from millstream.dispatch import Dispatcher
     from millstream.dispatch.tasks import Batches
     from millstream.log import Log
     from millstream.model.row_change import RowChange
+    from millstream.model.schema import Schema
     from millstream.model.weighted_rows import Row
     from millstream.sql import Predicate, Projection
     from millstream.state.saved import SavedRows
@@ -57,15 +56,13 @@ class Tables:
         """The table of that name, or None."""
         return self._tables.get(name)
 
-    def columns_of(
-        self, name: str, columns: Iterable[str]
-    ) -> tuple[dict[str, pa.Array], int, int] | None:
-        """Some columns of a table's current rows, see ``Table.columns``.
+    def rows_of(self, name: str) -> tuple[list[Row], int, Schema] | None:
+        """The current rows of a table, the LSN at which they hold, and their columns.
 
         None when there is no table of that name, or its rows are not known.
         """
         table = self._tables.get(name)
-        return None if table is None or table.error is not None else table.columns(columns)
+        return None if table is None or table.error is not None else table.snapshot()
 
     def open(self, definition: Definition, saved: SavedRows | None) -> Table:
         """Read a table's rows: those that were saved, and the changes that the log has since."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from millstream.dispatch import Dispatcher
     from millstream.log import Log
     from millstream.model.schema import Column, Schema
+    from millstream.model.weighted_rows import Row
     from millstream.views.planning import PlannedView, ViewPlanner
     from millstream.views.saver import Saver
 
@@ -60,8 +61,8 @@ class Storage:
         dispatcher: commits to it.
         catalog: the definitions.
         select_all: plans of all rows of a log, or of those of one tenant.
-        table_columns: gives some columns of the current rows of a table, those of them that it has,
-            how many rows it has, and the LSN at which they hold; None when they are not at hand.
+        table_rows: gives the current rows of a table, the LSN at which they hold, and their
+            columns; None when they are not at hand.
         view_rows: gives the current rows of a view, their weights, and the LSN at which they hold;
             None when they are not at hand.
     """
@@ -71,9 +72,7 @@ class Storage:
         self.dispatcher = dispatcher
         self.catalog = catalog
         self.select_all = SelectAll(catalog.get)
-        self.table_columns: Callable[
-            [str, Iterable[str]], tuple[dict[str, pa.Array], int, int] | None
-        ] = _not_at_hand
+        self.table_rows: Callable[[str], tuple[list[Row], int, Schema] | None] = _not_at_hand
         self.view_rows: Callable[[str], tuple[pa.Table, NDArray[np.int64] | None, int] | None] = (
             _not_at_hand
         )
@@ -100,7 +99,7 @@ class Storage:
         return self.checkpoints / definition.file_name
 
 
-def _not_at_hand(*_: object) -> None:
+def _not_at_hand(_: str) -> None:
     """There are no tables, and no views."""
 
 

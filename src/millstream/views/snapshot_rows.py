@@ -29,12 +29,13 @@ from millstream.state.runs import net
 from millstream.views.run.inputs import FeedInputs, FeedLogs, runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from millstream.catalog import Definition
     from millstream.model.schema import Schema
+    from millstream.model.weighted_rows import Row
     from millstream.views.definitions import Storage
     from millstream.views.view import View
 
@@ -217,10 +218,10 @@ class _Held:
 
 def _held(storage: Storage, topic: str, schema: Schema) -> _Held | None:
     """The current rows of a table or a view in these columns, if they are at hand."""
-    of_table = storage.table_columns(topic, schema.names)
+    of_table = storage.table_rows(topic)
     if of_table is not None:
-        columns, count, lsn = of_table
-        return _Held(partial(_sliced, columns, count, schema), None, lsn)
+        rows, lsn, columns = of_table
+        return _Held(partial(_in_arrow, rows, columns, schema), None, lsn)
     of_view = storage.view_rows(topic)
     if of_view is None:
         return None
@@ -228,16 +229,18 @@ def _held(storage: Storage, topic: str, schema: Schema) -> _Held | None:
     return _Held(partial(_conformed, found, schema), counts, lsn)
 
 
-def _sliced(
-    columns: Mapping[str, pa.Array], count: int, schema: Schema
-) -> Iterator[pa.RecordBatch]:
-    arrays = [
-        columns[each.name] if each.name in columns else pa.nulls(count, each.type)
-        for each in schema.arrow  # one that the table does not have was added just now
-    ]
-    rows = pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
-    for start in range(0, count, _FRAME_ROWS):
-        yield rows.slice(start, _FRAME_ROWS)
+def _in_arrow(rows: list[Row], columns: Schema, wanted: Schema) -> Iterator[pa.RecordBatch]:
+    """Some columns of rows; those that the rows do not have were added just now."""
+    known = set(columns.names)
+    for start in range(0, len(rows), _FRAME_ROWS):
+        piece = rows[start : start + _FRAME_ROWS]
+        arrays = [
+            columns.column_to_arrow(each.name, piece)
+            if each.name in known
+            else pa.nulls(len(piece), each.type)
+            for each in wanted.arrow
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=wanted.arrow)
 
 
 def _conformed(rows: pa.Table, schema: Schema) -> Iterator[pa.RecordBatch]:

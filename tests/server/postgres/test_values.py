@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import psycopg
 import pytest
 
@@ -259,6 +260,7 @@ def times(served):
         ("'europe/berlin'", "2026-07-01 14:30:15.5+02"),
         ("'Asia/Kolkata'", "2026-07-01 18:00:15.5+05:30"),
         ("-7", "2026-07-01 05:30:15.5-07"),
+        ("'+02:00'", "2026-07-01 10:30:15.5-02"),
         ("INTERVAL '+01:00' HOUR TO MINUTE", "2026-07-01 13:30:15.5+01"),
         ("DEFAULT", "2026-07-01 12:30:15.5+00"),
     ],
@@ -428,3 +430,77 @@ def test_the_length_of_a_text_is_in_the_catalog(served):
         sql = "SELECT character_maximum_length FROM information_schema.columns"
         assert client.execute(f"{sql} WHERE column_name = 't'").fetchone() == (3,)
     assert "t|character varying(3)||" in "\n".join(served.lines(r"\d l"))
+
+
+# ---- no value of Python's, no fault of ours
+
+ODD = (
+    "'infinity'::date",
+    "'infinity'::timestamptz",
+    "'-infinity'::timestamp",
+    "'294276-12-31'::timestamp",
+    "'10000-01-01'::date",
+    "'999999999999 days'::interval",
+    "'24:00:00'::time",
+    "'12:34:56'::time",
+    "interval '1 hour'",
+    "interval '1 year'",
+    "'nan'::numeric",
+    "'{}'::int[]",
+    "'Infinity'::float8",
+    "chr(0)",
+    "1e400",
+    "123456789012345678901234567890123456789012",
+    "ROW(1, NULL)",
+    "ARRAY[1, NULL]",
+    "localtimestamp",
+    "%s",
+)
+
+
+@pytest.mark.parametrize("sql", ODD)
+@pytest.mark.parametrize("binary", [False, True])
+def test_odd_values_are_values_or_errors_of_the_client(served, sql, binary, caplog):
+    days = (timedelta(days=-999999999), timedelta(days=400000), timedelta(hours=-1))
+    for given in [[each] for each in days] if sql == "%s" else [None]:
+        with served.connect() as client, client.cursor(binary=binary) as cursor:
+            try:
+                cursor.execute(f"SELECT {sql}", given)
+            except psycopg.Error as error:
+                assert error.sqlstate not in {None, "XX000"}, error
+                continue
+            result = cursor.pgresult
+            text = (result.get_value(0, 0) or b"").decode("latin-1")
+        assert not any(each in text for each in ("MonthDayNano", "None", "datetime", "Decimal("))
+    assert not caplog.records
+
+
+def test_values_beyond_pythons_are_written_as_postgresql_writes_them(served):
+    with served.connect() as client:
+        client.execute("CREATE TABLE one (id BIGINT PRIMARY KEY)")
+        sql = "SELECT relname, '12000-01-02'::date FROM pg_class LIMIT 1"
+        assert client.execute(sql).pgresult.get_value(0, 1) == b"12000-01-02"
+        with client.cursor(binary=True) as cursor:
+            data = cursor.execute(sql).pgresult.get_value(0, 1)
+        days = np.datetime64("12000-01-02") - np.datetime64("2000-01-01")
+        assert struct.unpack("!i", data) == (days.astype(int),)
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        ("1 day 02:03:04.5", timedelta(days=1, hours=2, minutes=3, seconds=4.5)),
+        ("-1 days +00:00:01.000001", timedelta(days=-1, seconds=1, microseconds=1)),
+        ("@ 1 day 3 mins ago", -timedelta(days=1, minutes=3)),
+        ("P1W2DT-3H4M5.25S", timedelta(weeks=1, days=2, hours=-3, minutes=4, seconds=5.25)),
+        ("106751990 days 1 microsecond", timedelta(days=106751990, microseconds=1)),
+        ("0.1 seconds", timedelta(milliseconds=100)),
+    ],
+)
+def test_intervals_are_read_exactly(times, text, length):
+    with times.connect() as client:
+        client.execute("INSERT INTO w (id, i) VALUES (2, %s)", [text])
+        assert client.execute("SELECT i FROM w WHERE id = 2").fetchone() == (length,)
+        for wrong in ("1 year", "P1M", "1 fortnight", "day"):
+            with pytest.raises(psycopg.DataError):
+                client.execute("INSERT INTO w (id, i) VALUES (3, %s)", [wrong])

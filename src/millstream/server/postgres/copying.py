@@ -14,7 +14,7 @@ from millstream.formats.text import text_value
 from millstream.server.postgres.errors import PostgresError
 from millstream.server.postgres.options import check_names, flag, read_options
 from millstream.server.postgres.parameters import read_text, read_value
-from millstream.server.postgres.types import JSON, oid_of, writer
+from millstream.server.postgres.types import JSON, oid_of, writer, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -380,7 +380,7 @@ class CopyWriter:
         """One piece for each row."""
         for row in rows:
             made = [
-                None if value is None else write(value)
+                None if value is None else written(value, write)
                 for value, write in zip(row, self._writers, strict=True)
             ]
             if self._form == "binary":

@@ -10,6 +10,7 @@ from millstream.errors import (
     ExpressionError,
     RowError,
     SchemaMismatchError,
+    SqlColumnError,
     SqlError,
 )
 
@@ -132,6 +133,8 @@ def sqlstate(error: BaseException) -> str:
     if isinstance(error, PostgresError):
         return error.sqlstate
     if isinstance(error, Error):
+        if isinstance(error, SqlColumnError) and error.message.startswith("there is no function"):
+            return "42883"
         if isinstance(error, ExpressionError | SchemaMismatchError):
             for words, state in _OF_VALUES.items():
                 if words in error.message:

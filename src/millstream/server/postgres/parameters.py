@@ -90,53 +90,69 @@ def _day(text: str) -> date:
     return datetime.fromisoformat(plain).date() if len(plain) > 10 else date.fromisoformat(plain)
 
 
+_SECOND: Final = 1_000_000
 _UNITS: Final = {
-    "day": 86400,
-    "hour": 3600,
-    "hr": 3600,
-    "minute": 60,
-    "min": 60,
-    "second": 1,
-    "sec": 1,
-    "week": 604800,
-    "millisecond": 0.001,
-    "ms": 0.001,
-    "d": 86400,
-    "h": 3600,
-    "m": 60,
-    "s": 1,
+    **dict.fromkeys(("week", "w"), 604_800 * _SECOND),
+    **dict.fromkeys(("day", "d"), 86_400 * _SECOND),
+    **dict.fromkeys(("hour", "hr", "h"), 3600 * _SECOND),
+    **dict.fromkeys(("minute", "min", "m"), 60 * _SECOND),
+    **dict.fromkeys(("second", "sec", "s"), _SECOND),
+    **dict.fromkeys(("millisecond", "msec", "ms"), 1000),
+    **dict.fromkeys(("microsecond", "usec", "us"), 1),
 }
+"""Units of time, in microseconds."""
 _PART: Final = re.compile(
     r"\s*(?:(?P<sign>[+-])?(?P<h>\d+):(?P<m>\d\d)(?::(?P<s>\d\d(?:\.\d+)?))?"
     r"|(?P<number>[+-]?\d+(?:\.\d+)?)\s*(?P<unit>[a-z]+))",
     re.IGNORECASE,
 )
+_ISO_PART: Final = re.compile(r"([+-]?\d+(?:\.\d+)?)([WDHMS])", re.IGNORECASE)
 
 
 def interval(text: str) -> timedelta:
-    """A length of time: ``1 day 02:00:00``, ``90 seconds``.
+    """A length of time: ``1 day 02:00:00``, ``90 seconds``, ``P1DT2H``.
 
-    >>> str(interval("1 day -00:00:01.5")), str(interval("500 ms"))
-    ('23:59:58.500000', '0:00:00.500000')
+    >>> str(interval("1 day -00:00:01.5")), str(interval("500 ms")), str(interval("PT-90S"))
+    ('23:59:58.500000', '0:00:00.500000', '-1 day, 23:58:30')
     """
-    total, place, text = timedelta(0), 0, text.strip()
+    text = text.strip()
+    if text[:1] in {"P", "p"}:
+        return _iso_interval(text)
+    is_ago = text.lower().endswith(" ago")
+    text = text.removeprefix("@").strip()
+    text = text[:-4].rstrip() if is_ago else text
+    total, place = 0, 0
     while place < len(text):
         part = _PART.match(text, place)
         if part is None:
             raise ValueError(text)
         place = part.end()
         if part["unit"]:
-            unit = part["unit"].lower()
-            unit = unit if unit in _UNITS else unit.removesuffix("s")
-            if unit not in _UNITS:
-                raise ValueError(unit)
-            total += float(part["number"]) * timedelta(seconds=_UNITS[unit])
-            continue
-        clock = timedelta(
-            hours=int(part["h"]), minutes=int(part["m"]), seconds=float(part["s"] or 0)
-        )
-        total += -clock if part["sign"] == "-" else clock
-    return total
+            total += _amount(part["number"], part["unit"].lower())
+        else:
+            clock = int(part["h"]) * 3600 * _SECOND + int(part["m"]) * 60 * _SECOND
+            clock += _amount(part["s"] or "0", "s")
+            total += -clock if part["sign"] == "-" else clock
+    return timedelta(microseconds=-total if is_ago else total)
+
+
+def _amount(number: str, unit: str) -> int:
+    """A number of a unit, in microseconds."""
+    unit = unit if unit in _UNITS else unit.removesuffix("s")
+    if unit not in _UNITS:
+        raise ValueError(unit)
+    return int((Decimal(number) * _UNITS[unit]).to_integral_value())
+
+
+def _iso_interval(text: str) -> timedelta:
+    days, _, clock = text[1:].upper().partition("T")
+    total = 0
+    for part, units in ((days, "WD"), (clock, "HMS")):
+        found = _ISO_PART.findall(part)
+        if "".join(n + unit for n, unit in found) != part or not {u for _, u in found} <= {*units}:
+            raise ValueError(text)
+        total += sum(_amount(number, unit.lower()) for number, unit in found)
+    return timedelta(microseconds=total)
 
 
 _ITEM: Final = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"]*))\s*', re.DOTALL)

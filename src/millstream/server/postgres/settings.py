@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from millstream.engine.functions import SERVER_VERSION
 from millstream.server.postgres.errors import PostgresError
 from millstream.server.postgres.styles import INTERVAL_STYLES, ISO, date_style, time_zone
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from millstream.server.postgres.text import Text, Token
 
-SERVER_VERSION: Final = "15.0 (Millstream)"
 REPORTED: Final = (
     "server_version",
     "server_encoding",
@@ -59,6 +59,7 @@ _DEFAULTS: Final = {
     "client_min_messages": "notice",
     "bytea_output": "hex",
     "max_identifier_length": "63",
+    "max_prepared_transactions": "0",
     "row_security": "off",
     "jit": "off",
     "lc_collate": "C",
@@ -73,6 +74,7 @@ _FIXED: Final = {
     "is_superuser",
     "in_hot_standby",
     "max_identifier_length",
+    "max_prepared_transactions",
 }
 _ONLY: Final = {
     "client_encoding": ("utf8", "utf-8", "unicode"),
@@ -133,6 +135,10 @@ class Settings:
     def is_read_only(self) -> bool:
         """Whether a transaction that begins now may change nothing."""
         return self._values["default_transaction_read_only"] == "on"
+
+    def has(self, name: str) -> bool:
+        """Whether there is a setting of a name, or it may be made: one of the client's own."""
+        return name.lower() in self._names or "." in name
 
     def set(self, name: str, value: str) -> str | None:
         """Set one; returns its name if the client has to be told.

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from millstream.engine.session import Session
+    from millstream.model.types import SqlType
     from millstream.server.postgres.answers import Columns
     from millstream.server.postgres.catalog import CatalogQueries
     from millstream.server.postgres.changes import Subscribe
@@ -203,10 +204,15 @@ class Statements(Runner):
             return await self._advisory(call, values)
         return await super().run(text, values)
 
-    async def describe(self, text: Text) -> Columns | None:
+    async def describe(self, text: Text, types: Sequence[SqlType | None]) -> Columns | None:
         """The columns that a statement will give; None when it gives no rows."""
         call = read_call(text)
-        return await super().describe(text) if call is None else (_lock_column(call),)
+        return (_lock_column(call),) if call is not None else await super().describe(text, types)
+
+    def goes_on(self, text: Text) -> bool:
+        """Whether a statement does more than to read."""
+        does_more = text.words[0] in self._going_on or read_call(text) is not None
+        return does_more or super().goes_on(text)
 
     def gives_rows(self, text: Text) -> bool:
         """Whether a statement gives rows, by its first words."""
@@ -406,7 +412,7 @@ class Statements(Runner):
 
     async def _copy(self, text: Text, values: Sequence[Any]) -> Answer:
         if is_of_file(text):
-            return await self.run_in_engine(text, values)
+            return await super().run(text, values)
         copy = read_copy(text)
         if copy.is_in:
             return await self._copy_in(copy)

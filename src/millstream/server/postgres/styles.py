@@ -159,6 +159,8 @@ def time_zone(value: str) -> tuple[str, tzinfo]:
 
     >>> time_zone("utc")[0], time_zone("-7")[0], time_zone("interval +05:30")[0]
     ('UTC', '<-07>+07', '<+05:30>-05:30')
+    >>> str(time_zone("+02:00")[1])
+    'UTC-02:00'
 
     Raises:
         PostgresError: there is no such zone.
@@ -166,14 +168,16 @@ def time_zone(value: str) -> tuple[str, tzinfo]:
     given = value.strip().strip("'")
     if given.lower() in {"utc", "etc/utc", "z", "zulu", "gmt", "local", "default"}:
         return "GMT" if given.lower() == "gmt" else "UTC", UTC
-    offset = _HOURS.fullmatch(given) or _CLOCK.fullmatch(given)
     try:
-        if offset is None:
-            return _named(given)
-        clock = timedelta(
-            hours=float(offset["hours"]), minutes=int(offset.groupdict()["minutes"] or 0)
-        )
-        return _fixed(-clock if offset["sign"] == "-" else clock)
+        for pattern in (_HOURS, _CLOCK, _POSIX):
+            found = pattern.fullmatch(given)
+            if found is not None:
+                minutes = int(found.groupdict().get("minutes") or 0)
+                offset = timedelta(hours=float(found["hours"]), minutes=minutes)
+                is_west = (found["sign"] == "-") != (pattern is _POSIX)
+                zone = timezone(-offset if is_west else offset)
+                return (given if pattern is _POSIX else _fixed_name(zone)), zone
+        return _named(given)
     except (ValueError, OSError) as error:
         raise PostgresError(
             f'invalid value for parameter "TimeZone": {value!r}',
@@ -182,13 +186,15 @@ def time_zone(value: str) -> tuple[str, tzinfo]:
         ) from error
 
 
-_HOURS: Final = re.compile(r"(?P<sign>[+-]?)(?P<hours>\d{1,2}(?:\.\d+)?)(?P<minutes>)")
+_HOURS: Final = re.compile(r"(?P<sign>[+-]?)(?P<hours>\d{1,2}(?:\.\d+)?)")
 _CLOCK: Final = re.compile(r"interval (?P<sign>[+-]?)(?P<hours>\d{1,2}):(?P<minutes>\d\d)")
+_POSIX: Final = re.compile(r"(?P<sign>[+-])(?P<hours>\d{1,2}):(?P<minutes>\d\d)")
+"""With a colon the sign is that of POSIX, as in PostgreSQL: +02:00 is two hours west of UTC."""
 
 
-def _fixed(offset: timedelta) -> tuple[str, tzinfo]:
-    shown, inverse = _offset(offset), _offset(-offset)
-    return f"<{shown}>{inverse}", timezone(offset)
+def _fixed_name(zone: timezone) -> str:
+    offset = zone.utcoffset(None)
+    return f"<{_offset(offset)}>{_offset(-offset)}"
 
 
 def _named(name: str) -> tuple[str, tzinfo]:

@@ -11,17 +11,22 @@ from math import isinf, isnan
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from millstream.formats.json_output import to_json
 from millstream.model.arrow_values import Unreadable
 from millstream.model.clock import MICROSECOND
+from millstream.model.types import BIGINT, BINARY, BOOLEAN, DOUBLE, INTEGER, REAL, SMALLINT, SqlType
+from millstream.model.types import DATE as DATES
+from millstream.model.types import INTERVAL as INTERVALS
 from millstream.model.types import NUMERIC as DECIMAL
+from millstream.model.types import TIMESTAMP as TIMESTAMPS
+from millstream.model.types import VARCHAR as TEXTS
 from millstream.server.postgres.styles import ISO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from millstream.model.types import SqlType
     from millstream.server.postgres.styles import Style
 
     Writer = Callable[[Any], bytes]
@@ -117,6 +122,26 @@ def typmod_of(of: SqlType) -> int:
     if of.kind != "DECIMAL" or of == DECIMAL:
         return -1
     return ((int(of.arrow.precision) << 16) | int(of.arrow.scale)) + 4
+
+
+_TYPES: Final[dict[int, SqlType]] = {
+    BOOL: BOOLEAN,
+    INT2: SMALLINT,
+    INT4: INTEGER,
+    INT8: BIGINT,
+    FLOAT4: REAL,
+    FLOAT8: DOUBLE,
+    **dict.fromkeys((TEXT, VARCHAR, BPCHAR, NAME), TEXTS),
+    BYTEA: BINARY,
+    DATE: DATES,
+    **dict.fromkeys((TIMESTAMP, TIMESTAMPTZ), TIMESTAMPS),
+    INTERVAL: INTERVALS,
+}
+
+
+def type_of(oid: int) -> SqlType | None:
+    """The type of a scalar OID; None if it is another one, or has no one type of ours."""
+    return _TYPES.get(oid)
 
 
 def size_of(oid: int) -> int:
@@ -323,13 +348,32 @@ def data_rows(rows: Iterable[Sequence[Any]], writers: Sequence[Writer]) -> bytes
             if value is None:
                 parts.append(_NULL)
             else:
-                made = write(value) if type(value) is not Unreadable else _unreadable(value)
+                made = written(value, write)
                 parts += (pack(len(made)), made)
         body = b"".join(parts)
         out += (b"D", pack(len(body) + 4), body)
     return b"".join(out)
 
 
-def _unreadable(value: Unreadable) -> bytes:
-    """A value that Python cannot hold, such as a year beyond 9999, as Arrow writes it."""
-    return str(value.arrow).encode()
+def written(value: Any, write: Writer) -> bytes:  # noqa: ANN401 - of any type
+    """A value as its writer has it; one that Python cannot hold, as PostgreSQL or Arrow has it."""
+    if type(value) is not Unreadable:
+        return write(value)
+    scalar = value.arrow
+    is_day = pa.types.is_date32(scalar.type)
+    if not (is_day or pa.types.is_timestamp(scalar.type)):
+        return value.reason.encode()
+    count, most = int(scalar.value), 2**31 - 1 if is_day else 2**63 - 1
+    is_infinite = abs(count) >= most
+    if write is _date_binary or write is _timestamp_binary:
+        since = count - (_DAYS_TO_2000 if is_day else _MICROS_TO_2000)
+        infinity = most if count > 0 else -most - 1
+        return struct.pack("!i" if is_day else "!q", infinity if is_infinite else since)
+    if is_infinite:
+        return b"infinity" if count > 0 else b"-infinity"
+    text: str = scalar.cast(pa.string()).as_py()
+    return text.removesuffix("Z").encode() + (b"" if is_day else b"+00")
+
+
+_DAYS_TO_2000: Final = EPOCH_DAY - date(1970, 1, 1).toordinal()
+_MICROS_TO_2000: Final = _DAYS_TO_2000 * 86_400_000_000
