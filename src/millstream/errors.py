@@ -382,13 +382,25 @@ class DuplicateKeyError(Error):
 
     Attributes:
         key: the values of the key's columns.
+        table: its name; empty if it is not known.
+        columns: the names of the key's columns.
     """
 
     code = "DUPLICATE_KEY"
 
-    def __init__(self, message: str, *, key: tuple[Any, ...], hint: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        key: tuple[Any, ...],
+        table: str = "",
+        columns: tuple[str, ...] = (),
+        hint: str = "",
+    ) -> None:
         super().__init__(message, hint=hint)
         self.key = key
+        self.table = table
+        self.columns = columns
 
 
 class TenantError(Error):
