@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from millstream.errors import SqlError
 
 
-QUERY_WORDS = frozenset({"SELECT", "WITH", "("})
+QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "("})
 """The words that a query begins with."""
 
 _TAILS = {
@@ -263,7 +263,7 @@ def _read_from(reader: StatementReader) -> tuple[str, str | None]:
         # SELECT a FORM t: the misspelt word was taken for an alias.
         hint = did_you_mean(reader.word_before, ["FROM"], "Write SELECT a, b FROM trades.")
         raise reader.expected("',' or FROM", hint=hint)
-    if reader.word in {"(", "VALUES", "LATERAL", "UNNEST"}:
+    if reader.word in {"(", "VALUES", "LATERAL", "UNNEST", "TABLE"}:
         raise _another(reader)
     target = reader.name("source or table")
     if reader.word == "(":

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 _UNARY: Final = {"Filter", "Sort"}
 _LOWER: Final = {"LessThan", "LessThanOrEqual"}
 _UPPER: Final = {"GreaterThan", "GreaterThanOrEqual"}
+_OVER: Final = {"Window", "WindowGroupLimit"}
+_OF_ALL: Final = {"NTile", "PercentRank", "CumeDist"}
+"""Functions over rows in order that depend on how many rows a partition has."""
+
 _EXPLODED: Final = re.compile(r"_e\d+")
 """The columns that ``views.plan.windows`` makes of HOP and CUMULATE."""
 
@@ -216,7 +220,7 @@ class Ties:
             log = self._logs[node.rdd().id()]
             is_time = log.time >= 0 and _is_same(node.output().apply(log.time), time)
             (self.tied if window and is_time else self.untied).add(log.number)
-        elif kind in _UNARY:
+        elif kind in _UNARY or (kind in _OVER and self._is_in_order(node, window, time)):
             return self.follow(node.child(), window, time)
         elif kind in {"Project", "Aggregate", "Generate"}:
             return self._follow_through(node, window, time)
@@ -231,6 +235,27 @@ class Ties:
         else:
             self._untie(node)
         return window
+
+    def _is_in_order(self, node: Any, window: str | None, time: Any) -> bool:  # noqa: ANN401
+        """Whether OVER changes no row of an earlier window: by its partition, or by its order."""
+        child, given = node.child(), dict[int, Any]()
+        if not _has(child, time):
+            return False
+        if kind_of(child) == "Project":
+            given = {id_of(each): inner(each) for each in each_of(child.projectList())}
+        for key in each_of(node.partitionSpec()):
+            found = _window_in(source_of(given.get(id_of(key), key)))
+            if found is not None and found.text == window and _is_same(found.time, time):
+                return True
+        order = each_of(node.orderSpec())
+        if not order or not _is_same(order[0].child(), time):
+            return False
+        if "Ascending" not in kind_of(order[0].direction()):
+            return False
+        if kind_of(node) == "WindowGroupLimit":
+            return True
+        overs = [over for each in each_of(node.windowExpressions()) for over in _overs(each)]
+        return all(map(_ends_here, overs))
 
     def _follow_union(self, node: Any, window: str | None, time: Any) -> str | None:  # noqa: ANN401
         place = [id_of(each) for each in each_of(node.output())].index(id_of(time))
@@ -314,6 +339,23 @@ class Ties:
                 if met is not None and not _has(node.children().apply(own), met):
                     return met
         return None
+
+
+def _overs(expression: Any) -> list[Any]:  # noqa: ANN401
+    """The functions over rows in order in an expression."""
+    return find_all(expression, "WindowExpression")
+
+
+def _ends_here(over: Any) -> bool:  # noqa: ANN401
+    """Whether a function depends on no row after the one at hand, but for its equals in order."""
+    frame = over.windowSpec().frameSpecification()
+    if kind_of(frame) != "SpecifiedWindowFrame" or kind_of(over.windowFunction()) in _OF_ALL:
+        return False
+    upper = frame.upper()
+    if kind_of(upper).startswith("CurrentRow"):
+        return True
+    value = upper.eval(None) if kind_of(upper) in {"Literal", "UnaryMinus"} else 1
+    return isinstance(value, int) and value <= 0
 
 
 def _texts_of(expressions: list[Any]) -> tuple[str, ...]:
