@@ -141,7 +141,7 @@ def _window_of(call: _Call, sql: str) -> tuple[exp.Expr, dict[str, exp.Expr]]:
     else:
         _refuse(call.tree, f"the first argument of {call.name} is a relation", hint, sql)
     time = exp.Column(this=time.this.copy())
-    bounds = {
+    bounds: dict[str, exp.Expr] = {
         name: exp.Anonymous(
             this=f"{call.name}_{side}",
             expressions=[time.copy(), *(each.copy() for each in lengths)],

@@ -237,11 +237,12 @@ class StatementReader(TokenCursor):
 
     def _parse_table_part(self, schema: bool = False) -> exp.Expr | None:
         """Read a name after FROM, or a function, whatever it is called."""
-        if not schema and self._match_pair(TokenType.TABLE, TokenType.L_PAREN):
-            function = self._parse_function(anonymous=True, optional_parens=False)
+        if schema:
+            return super()._parse_table_part(schema)
+        is_flinks = self._match_pair(TokenType.TABLE, TokenType.L_PAREN)
+        function = self._parse_function(anonymous=True, optional_parens=False)
+        if is_flinks:
             self._match_r_paren()
-            return function
-        function = not schema and self._parse_function(anonymous=True, optional_parens=False)
         return function or super()._parse_table_part(schema)
 
     def _parse_lambda(self, alias: bool = False) -> exp.Expr | None:

@@ -267,17 +267,17 @@ def _sorted_rows(
         descends = bool(items) and bool(items[0].args.get("desc"))
         return call("sort_array", rows, exp.false() if descends else exp.true())
     test: exp.Expr = number(0)
-    for place, (name, _) in reversed(list(enumerate(given))):
-        test = _compared(name, items[place] if place < len(items) else None, test)
+    for place, item in reversed(list(enumerate(items))):
+        test = _compared(f"_o{place}", item, test)
     names = [exp.to_identifier("_x"), exp.to_identifier("_y")]
-    return call("array_sort", rows, exp.Lambda(this=test, expressions=names))
+    # What the comparison takes for equal stays in the order that it had before.
+    return call("array_sort", call("sort_array", rows), exp.Lambda(this=test, expressions=names))
 
 
-def _compared(name: str, item: exp.Ordered | None, equal: exp.Expr) -> exp.Expr:
+def _compared(name: str, item: exp.Ordered, equal: exp.Expr) -> exp.Expr:
     """-1, 0 or 1: how a field of two structs compares, in the direction of an item of ORDER BY."""
     left, right = column(name, "_x"), column(name, "_y")
-    descends = item is not None and bool(item.args.get("desc"))
-    nulls_first = item is None or bool(item.args.get("nulls_first"))
+    descends, nulls_first = bool(item.args.get("desc")), bool(item.args.get("nulls_first"))
     before, after = number(-1), number(1)
     made = exp.Case()
     made.when(exp.NullSafeEQ(this=left, expression=right), equal, copy=False)
