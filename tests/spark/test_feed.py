@@ -109,7 +109,7 @@ class Play:
         self.source.push_batch([(number + n, ts) for n, ts in enumerate(moments)])
         self.db.flush()
 
-    def feed(self):
+    def feed(self, **others):
         engine = engine_of(self.db)
         inputs = FeedInputs(
             (self.name,),
@@ -125,6 +125,7 @@ class Play:
             engine.select_all,
             on_late=lambda batch: self.late.extend(batch.rows),
             encodings=Encodings(),
+            **others,
         )
         return ViewFeed(live, on_committed=self.committed.append, on_idle=lambda lsn: None)
 
@@ -140,7 +141,7 @@ def until_it_ends(serve, *args):
 
 
 def ask(feed, verb, *words):
-    return feed._answer(verb, words)
+    return feed._answer(0, verb, words)
 
 
 def reader_of(feed, start=None):
@@ -192,7 +193,7 @@ def read(play, start):
         assert (kind, Offset.of(offset).lsn) == (1, reached)
         found += rows
         places.append((offset, len(found)))
-    feed.live.end_batch()
+    feed.end_batch()
     rest, end = frames.all()
     feed.live.drop_tail()
     return found + rest, places, Offset.of(end)
@@ -204,8 +205,7 @@ def test_results_that_were_taken_already_have_the_watermark_that_they_had(opened
     for seconds in ((1, 2), (30,), (400,), (401,)):
         play.push(*seconds)
     lsns = [lsn for lsn, *_ in play.log()]
-    feed = play.feed()
-    feed.live.shown_lsn = lambda: lsns[2]
+    feed = play.feed(shown_lsn=lambda: lsns[2])
     frames = reader_of(feed)
     kind, lsn, offset, rows = frames.next()
     assert (kind, lsn, [row["_lsn"] for row in rows]) == (MARK, lsns[2], lsns[:3])
@@ -240,7 +240,7 @@ def test_a_mark_comes_back_for_what_is_of_another_log(opened):
     assert (kind, reached >= lsn, rows) == (1, True, [])
     ((newest, *_),) = play.log()
     assert feed.live.sent_at(reached)[1] == newest  # what comes back with the mark is of the row
-    feed.live.end_batch()
+    feed.end_batch()
     assert Offset.of(frames.all()[1]).lsn >= lsn
     feed.live.drop_tail()
 
@@ -256,7 +256,7 @@ def test_rows_come_as_they_are_pushed_and_in_order(opened):
         rows += frames.next()[3]
     pushing.join()
     assert [(row["_lsn"], row["n"]) for row in rows] == [row[:2] for row in play.log()]
-    feed.live.end_batch()
+    feed.end_batch()
     assert frames.all()[0] == []
     feed.live.drop_tail()
 
@@ -264,13 +264,14 @@ def test_rows_come_as_they_are_pushed_and_in_order(opened):
 def test_it_reports_that_rows_are_taken_and_that_all_is_sent(opened):
     play, reported = Play(opened), SimpleQueue()
     play.push(0, 1)
-    feed = play.feed()
-    feed.live.on_reading = lambda: reported.put("reading")
-    feed.live.on_quiet = lambda: reported.put(feed.live.sent_lsn)
+    feed = play.feed(
+        on_reading=lambda: reported.put("reading"),
+        on_quiet=lambda: reported.put(feed.live.sent_lsn),
+    )
     frames = reader_of(feed)
     assert reported.get(timeout=TIMEOUT) == "reading"
     assert reported.get(timeout=TIMEOUT) == opened.lsn
-    feed.live.end_batch()
+    feed.end_batch()
     assert len(frames.all()[0]) == 2
     assert reported.empty()
     feed.live.drop_tail()
@@ -282,7 +283,7 @@ def test_after_the_end_of_a_batch_it_is_parked(opened):
     feed = play.feed()
     frames = reader_of(feed)
     frames.next()
-    feed.live.end_batch()
+    feed.end_batch()
     _, end = frames.all()
     assert not feed.live.wait_parked(0)
     ours, theirs = socket.socketpair()

@@ -29,7 +29,7 @@ from millstream.model.types import BIGINT, TIMESTAMP, SqlType, parse_type, type_
 from millstream.model.values import Check, not_null, null_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     from millstream.model.readable import Check as ReadingCheck
 
@@ -200,6 +200,14 @@ class Schema:
         'b DATE NOT NULL'
         """
         return Schema(tuple(self.columns[self.names.index(name)] for name in self.key))
+
+    def select(self, names: Container[str]) -> Schema:
+        """Some of the columns, in the order of this schema and without its key.
+
+        >>> Schema.of(a="INT", b="DATE", c="INT").select({"c", "a"}).names
+        ('a', 'c')
+        """
+        return Schema(tuple(each for each in self.columns if each.name in names))
 
     def with_column(self, column: Column) -> Schema:
         """Return this schema with one more column, which must be nullable and new.

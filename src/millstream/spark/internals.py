@@ -136,7 +136,7 @@ def cloned_session(session: Any, settings: Mapping[str, str]) -> Any:  # noqa: A
         settings: more settings.
     """
     text = "\x1e".join(f"{name}\x1f{value}" for name, value in settings.items())
-    made = jvm_of(session).millstream.bridge.ViewSession.of(java_session(session), text)
+    made = jvm_of(session).millstream.bridge.Setup.session(java_session(session), text)
     return type(session)(session.sparkContext, made)
 
 

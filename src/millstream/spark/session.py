@@ -27,8 +27,14 @@ from millstream.spark.bridge.server import BridgeServer
 from millstream.spark.class_archive import ClassArchive
 from millstream.spark.errors import spark_message
 from millstream.spark.java_home import find_java
-from millstream.spark.java_process import JAVA_OPTIONS, end_java, kill_java, start_error, start_java
-from millstream.spark.last_words import ended_by
+from millstream.spark.java_process import (
+    JAVA_OPTIONS,
+    end_java,
+    ended_by,
+    kill_java,
+    start_error,
+    start_java,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -54,7 +60,7 @@ _START: Final = {
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
     "spark.default.parallelism": str(os.cpu_count() or 2),  # else as many as there are slots
     "spark.cleaner.referenceTracking.blocking": "false",
-    # A query without room fails; Java, which all views share, goes on (see Room.java).
+    # A query without room fails; Java, which all views share, goes on (see Setup.java).
     "spark.executor.killOnFatalError.depth": "0",
     internals.EXTENSIONS_OF_JARS: "false",
     # A heap that grows by and by is searched as a whole each time; what is not used costs nothing.
@@ -320,7 +326,7 @@ class Spark:
         try:
             java_side.add_to(self._session, is_ours=self._is_ours)
             if self._is_ours:
-                internals.jvm_of(self._session).millstream.bridge.Room.guard()
+                internals.jvm_of(self._session).millstream.bridge.Setup.guard()
         except PipelineError:
             raise
         except Exception as error:

@@ -195,9 +195,14 @@ def test_returning_is_refused_with_a_hint(served):
 def test_a_column_without_a_name(served):
     served.db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY); INSERT INTO t VALUES (1)")
     with served.connect() as client:
-        found = client.execute("SELECT id + 1, id FROM t")
-        assert [each.name for each in found.description] == ["_c0", "id"]
-        assert found.fetchall() == [(2, 1)]
+        found = client.execute("SELECT id + 1, id, lower('A'), id::int4, 1::int8, id FROM t")
+        names = [each.name for each in found.description]
+        assert names == ["?column?", "id", "lower", "id", "int8", "id"]
+        assert found.fetchall() == [(2, 1, "a", 1, 1, 1)]
+        found = client.execute("SELECT COUNT(*) FROM t")
+        assert [each.name for each in found.description] == ["count"]
+        found = client.execute("SELECT version(), now(), t.*, x.id FROM t JOIN t AS x USING (id)")
+        assert [each.name for each in found.description] == ["version", "now", "id", "id"]
         client.execute("DECLARE c CURSOR FOR SUBSCRIBE (SELECT id + 1 FROM t)")
         found = client.execute("FETCH 1 FROM c WITH (timeout = '10s')")
         assert found.description[-1].name == "_c0"

@@ -81,6 +81,12 @@ def columns_of(schema: Schema) -> Columns:
     return tuple(column(each.name, each.type) for each in schema.columns)
 
 
+def labelled(schema: Schema, labels: Sequence[str]) -> Columns:
+    """The columns of a query, as PostgreSQL calls them."""
+    pairs = zip(labels, schema.columns, strict=True)
+    return tuple([column(label, each.type) for label, each in pairs])
+
+
 def column(name: str, of: SqlType) -> tuple[str, int, int]:
     """A column of a name and a type."""
     oid = oid_of(of)
@@ -95,7 +101,8 @@ def of_result(result: Result) -> Answer:
     if result.status:
         return Answer(tag(result.status))
     small = len(result) if len(result) <= _FEW else -1
-    return Answer("SELECT", columns_of(result.schema), iter(result), small=small)
+    columns = labelled(result.schema, result.labels)
+    return Answer("SELECT", columns, iter(result), small=small)
 
 
 def of_texts(names: Sequence[str], rows: Iterable[Sequence[str]], tag: str = "SHOW") -> Answer:

@@ -89,7 +89,7 @@ def read_subscribe(text: Text, values: Sequence[Any]) -> Subscribe:
     if not tokens:
         raise PostgresError("SUBSCRIBE needs a query", sqlstate="42601", position=text.start + 1)
     if tokens[0].word in {"SELECT", "WITH"}:
-        made = Text(text.query, tokens, is_live=True).rewritten
+        made = Text(text.query, tokens).rewritten
         sql = made.sql
         given = made.given(values)
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from millstream.engine.functions import SERVER_VERSION
 from millstream.server.postgres.errors import PostgresError
 
 if TYPE_CHECKING:
@@ -11,7 +12,6 @@ if TYPE_CHECKING:
 
     from millstream.server.postgres.text import Text, Token
 
-SERVER_VERSION: Final = "15.0 (Millstream)"
 REPORTED: Final = (
     "server_version",
     "server_encoding",
@@ -117,6 +117,10 @@ class Settings:
                 hint="SHOW ALL lists them; SHOW SOURCES, TABLES and VIEWS list what there is",
             )
         return self._values[known]
+
+    def has(self, name: str) -> bool:
+        """Whether there is a setting of a name, or it may be made: one of the client's own."""
+        return name.lower() in self._names or "." in name
 
     def set(self, name: str, value: str) -> str | None:
         """Set one; returns its name if the client has to be told.

@@ -190,6 +190,10 @@ class Statements(Runner):
             return await self._pg_sleep(text)
         return await super().run(text, values)
 
+    def goes_on(self, text: Text) -> bool:
+        """Whether a statement does more than to read."""
+        return text.words[0] in self._going_on or super().goes_on(text)
+
     def gives_rows(self, text: Text) -> bool:
         """Whether a statement gives rows, by its first words."""
         return text.words[0] == "FETCH" or super().gives_rows(text)
@@ -351,7 +355,7 @@ class Statements(Runner):
 
     async def _copy(self, text: Text, values: Sequence[Any]) -> Answer:
         if is_of_file(text):
-            return await self.run_in_engine(text, values)
+            return await super().run(text, values)
         copy = read_copy(text)
         if copy.is_in:
             return await self._copy_in(copy)

@@ -13,12 +13,15 @@ import numpy as np
 from millstream.formats.json_output import to_json
 from millstream.model.arrow_values import Unreadable
 from millstream.model.clock import MICROSECOND
+from millstream.model.types import BIGINT, BINARY, BOOLEAN, DOUBLE, INTEGER, REAL, SMALLINT, SqlType
+from millstream.model.types import DATE as DATES
+from millstream.model.types import INTERVAL as INTERVALS
+from millstream.model.types import TIMESTAMP as TIMESTAMPS
+from millstream.model.types import VARCHAR as TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from decimal import Decimal
-
-    from millstream.model.types import SqlType
 
     Writer = Callable[[Any], bytes]
 
@@ -101,6 +104,26 @@ def oid_of(of: SqlType) -> int:
     if of.kind == "ARRAY" and of.children[0].kind in _OIDS:
         return BY_OID[_OIDS[of.children[0].kind]].array
     return _OIDS.get(of.kind, JSON)
+
+
+_TYPES: Final[dict[int, SqlType]] = {
+    BOOL: BOOLEAN,
+    INT2: SMALLINT,
+    INT4: INTEGER,
+    INT8: BIGINT,
+    FLOAT4: REAL,
+    FLOAT8: DOUBLE,
+    **dict.fromkeys((TEXT, VARCHAR, BPCHAR, NAME), TEXTS),
+    BYTEA: BINARY,
+    DATE: DATES,
+    **dict.fromkeys((TIMESTAMP, TIMESTAMPTZ), TIMESTAMPS),
+    INTERVAL: INTERVALS,
+}
+
+
+def type_of(oid: int) -> SqlType | None:
+    """The type of a scalar OID; None if it is another one, or has no one type of ours."""
+    return _TYPES.get(oid)
 
 
 def size_of(oid: int) -> int:

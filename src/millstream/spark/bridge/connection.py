@@ -14,7 +14,7 @@ import socket
 import struct
 import threading
 import time
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from millstream.errors import PipelineError
 from millstream.threads import thread
@@ -30,19 +30,6 @@ _LENGTH = struct.Struct(">I")
 _MAX_TEXT: Final = 1 << 24
 _CHUNK: Final = 1 << 16
 _MOST: Final = 1 << 20
-
-
-class ReaderWire(Protocol):
-    """The connection of a live reader, or of those of all parts of a view."""
-
-    def send(self, *parts: bytes | pa.Buffer) -> None:
-        """Bytes, as they are."""
-
-    def send_now(self, data: bytes) -> bytes:
-        """As much as fits without waiting; returns the rest."""
-
-    def read(self, size: int) -> bytes:
-        """So many bytes."""
 
 
 class Connection:

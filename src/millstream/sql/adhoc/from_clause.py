@@ -189,6 +189,7 @@ class FromClause:
         ]
         lsn = self._draft.stored(table, alias, LSN, BIGINT, nullable=False)
         relation = FromItem(_name_of(tree, name), self._renamed(tree, columns), known, lsn)
+        self._draft.named.add(relation.name)
         return relation, f"{name_text(table)} AS {alias}"
 
     def _derived(

@@ -27,6 +27,7 @@ from millstream.sql.expressions import (
 from millstream.sql.expressions.fold import is_null
 from millstream.sql.expressions.nodes import Node, Not, Tree
 from millstream.sql.function_names import AGGREGATES, COUNTS, JAVA_ROUNDED, SYNONYMS, counts_text
+from millstream.sql.spark_functions import SPARK_FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,6 +97,9 @@ def _unknown(binder: Binder, tree: exp.Expr, name: str) -> NoReturn:
         hint = _ROUNDED
     elif name in _CLOCKS:
         hint = _PARAMETER
+    if name in SPARK_FUNCTIONS and name not in _CLOCKS:
+        hint = hint if name in JAVA_ROUNDED else _ELSEWHERE
+        binder.refuse(tree, f"the function {name} is not supported here", hint)
     binder.error(SqlColumnError, tree, f"there is no function {name}", hint)
 
 

@@ -225,6 +225,12 @@ def _is_as_of(tokens: list[Token], words: list[str], place: int) -> bool:
 # ---- a plain SELECT: filters and projections of one source, table or view
 
 
+_WITHOUT_FROM = frozenset(
+    {"INTO", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET"}
+    | {"UNION", "INTERSECT", "EXCEPT", "MINUS"}
+)
+"""What may follow what is selected, if nothing is read."""
+
 _AFTER_FROM = ("WHERE", "LIMIT", "JOIN", "GROUP", "ORDER", "HAVING", "UNION")
 
 
@@ -257,7 +263,7 @@ def _read_item(reader: StatementReader) -> exp.Expression:
 
 
 def _read_from(reader: StatementReader) -> tuple[str, str | None]:
-    if reader.at_end or reader.word == "INTO":
+    if reader.at_end or reader.word.split(" ")[0] in _WITHOUT_FROM:
         raise _another(reader)
     if not reader.skip("FROM"):
         # SELECT a FORM t: the misspelt word was taken for an alias.

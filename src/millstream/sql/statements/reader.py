@@ -13,6 +13,7 @@ from millstream.errors import Error, SqlParameterError
 from millstream.sql.refusals import check_expression
 from millstream.sql.statements.cursor import PUBLIC, TokenCursor
 from millstream.sql.statements.durations import parse_duration
+from millstream.sql.statements.parameters import NoValue
 from millstream.sql.synonyms import as_spark
 from millstream.sql.table_functions import rewrite_table_functions
 
@@ -71,6 +72,8 @@ class StatementReader(TokenCursor):
             return None
         name = self._next.text if is_named else ""
         value = self.parameters.value(name, token.start)
+        if isinstance(value, NoValue):  # what it is will be checked once it is known
+            value = next(each for each in ("", 1) if fits(each))
         if isinstance(value, bool) or not fits(value):
             raise self.error(
                 f"{what} is {value!r}", hint="Give another value.", kind=SqlParameterError

@@ -35,8 +35,7 @@ from millstream.views.lower.time_windows import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from millstream.views.lower.plans import LogLeaf
-    from millstream.views.lower.scala import Scala
+    from millstream.views.lower.plans import LogLeaf, Scala
     from millstream.views.lower.sessions import SessionRows
 
 _UNARY: Final = {"Filter", "Sort"}
@@ -443,5 +442,5 @@ class Expiries:
         return self._expiry(newest, self._scala.seq(columns), self._slack + sessions.gap)
 
     def _expiry(self, moment: Any, columns: Any, shift: int) -> Any:  # noqa: ANN401
-        moments = self._scala.seq([self._scala.alias(moment)])
-        return self._scala.dataflow.Expiry(moments, columns, shift)
+        times = self._scala.seq([self._scala.alias(moment)])
+        return self._scala.dataflow.Expiry(times, columns, shift)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from millstream.views.plan.checks import (
+from millstream.views.plan.errors import (
     GROUPS,
     WINDOW,
+    ErrorReporter,
     at_emit,
     closing_clause,
     refuse_timeless,
 )
-from millstream.views.plan.errors import ErrorReporter
 from millstream.views.plan.functions import function_name, has_aggregate
 from millstream.views.plan.plan import Window
 from millstream.views.plan.trees import alias, both, call, column, is_null, not_null, number

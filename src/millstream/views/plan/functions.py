@@ -1,4 +1,4 @@
-"""Functions: which are aggregates, which make rows, and which no view can have."""
+"""Functions: which are aggregates, and which no view can have."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from millstream.views.plan.errors import ErrorReporter
 
 _AGGREGATES_TEXT = """
@@ -29,9 +27,6 @@ _AGGREGATES_TEXT = """
 AGGREGATES = frozenset(_AGGREGATES_TEXT.split())
 """Spark's aggregate functions."""
 
-GENERATORS = frozenset({"explode", "explode_outer", "posexplode", "posexplode_outer", "inline"})
-"""Spark's functions that make several rows of one."""
-
 ORDERED = frozenset(
     {"array_agg", "collect_list", "listagg", "string_agg", "any_value"}
     | {"first", "first_value", "last", "last_value"}
@@ -44,11 +39,6 @@ _UNORDERED = frozenset(
     | {"stddev_pop", "stddev_samp", "sum", "var_pop", "var_samp", "variance"}
 )
 
-_OTHER_GENERATORS = frozenset({"inline_outer", "stack", "json_tuple", "variant_explode"})
-_WINDOW_ONLY = frozenset(
-    {"row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead"}
-    | {"nth_value", "counter_diff"}
-)
 _CLOCKS = frozenset(
     {"current_timestamp", "now", "current_date", "curdate", "current_time", "localtime"}
     | {"localtimestamp", "current_timezone"}
@@ -63,10 +53,6 @@ _OUTSIDE = frozenset(
     | {"current_schema", "version", "java_method", "reflect", "try_reflect", "current_path"}
 )
 
-_OVER = "Write GROUP BY with an aggregate, such as MAX_BY(x, ts) for the newest x."
-OWN_VIEW = "CREATE MATERIALIZED VIEW for the inner query, and read that one."
-"""What to do instead of a query that needs the result of another."""
-
 NOW_HINT = (
     "A view is a function of its log: push the time as a column; or compare NOW() with a column,"
     " in WHERE: ts > NOW() - INTERVAL '5 minutes'."
@@ -77,12 +63,6 @@ _UNREPEATABLE = (
     (_CLOCKS, NOW_HINT),
     (_DICE, "A view is a function of its log: push the value as a column."),
     (_OUTSIDE, "A view is a function of its log: write the value itself."),
-)
-_NEVER = (
-    (_WINDOW_ONLY, _OVER),
-    *_UNREPEATABLE,
-    (_OTHER_GENERATORS, "Write EXPLODE, POSEXPLODE or INLINE."),
-    (frozenset({"window", "session_window", "window_time"}), "Write TUMBLE, HOP or SESSION."),
 )
 
 
@@ -98,20 +78,6 @@ def function_name(tree: exp.Expr) -> str:
     return str(tree.sql_name()).lower() if isinstance(tree, exp.Func) and not is_operator else ""
 
 
-def check_function(tree: exp.Expr, errors: ErrorReporter) -> None:
-    """Refuse an expression whose value the rows of the log alone do not decide.
-
-    Raises:
-        SqlUnsupportedError: at its place, with what to write instead.
-    """
-    if isinstance(tree, exp.Query):
-        hint = f"{OWN_VIEW} A table can be joined."
-        errors.refuse(tree, "a subquery in an expression is not supported in a view", hint)
-    if isinstance(tree, exp.Window):
-        errors.refuse(tree, "a window function (OVER) is not supported in a view", _OVER)
-    _check_name(tree, _NEVER, errors)
-
-
 def check_repeatable(tree: exp.Expr, errors: ErrorReporter) -> None:
     """Refuse a query with a function whose value is another one each time.
 
@@ -119,7 +85,11 @@ def check_repeatable(tree: exp.Expr, errors: ErrorReporter) -> None:
         SqlUnsupportedError: at its place, with what to write instead.
     """
     for each in tree.walk():
-        _check_name(each, _UNREPEATABLE, errors)
+        name = function_name(each)
+        is_clock = name == "unix_timestamp" and not each.expressions
+        for names, hint in _UNREPEATABLE:
+            if name in names or (is_clock and names is _CLOCKS):
+                errors.refuse(each, f"{name.upper()} is not supported in a view", hint)
 
 
 def order_within(tree: exp.Expr, errors: ErrorReporter) -> None:
@@ -143,16 +113,6 @@ def order_within(tree: exp.Expr, errors: ErrorReporter) -> None:
             order = exp.Order(expressions=last.expressions)
             made = exp.WithinGroup(this=call.copy(), expression=order)
             call.replace(made)
-
-
-def _check_name(
-    tree: exp.Expr, refused: Sequence[tuple[frozenset[str], str]], errors: ErrorReporter
-) -> None:
-    name = function_name(tree)
-    is_clock = name == "unix_timestamp" and not tree.expressions
-    for names, hint in refused:
-        if name in names or (is_clock and names is _CLOCKS):
-            errors.refuse(tree, f"{name.upper()} is not supported in a view", hint)
 
 
 def is_aggregate(tree: exp.Expr) -> bool:

@@ -18,13 +18,6 @@ from millstream.sql.inputs import CLOCK, CLOCK_INPUT, TICKS
 from millstream.sql.refusals import common_of
 from millstream.views.plan.aggregates import rewrite_ordered
 from millstream.views.plan.asof import rewrite_asof
-from millstream.views.plan.checks import (
-    at_emit,
-    check_names,
-    check_recursion,
-    closing_clause,
-    refuse_timeless,
-)
 from millstream.views.plan.emit import (
     END,
     add_end,
@@ -34,7 +27,14 @@ from millstream.views.plan.emit import (
     leave_out_closed,
     windows_of,
 )
-from millstream.views.plan.errors import ErrorReporter
+from millstream.views.plan.errors import (
+    ErrorReporter,
+    at_emit,
+    check_names,
+    check_recursion,
+    closing_clause,
+    refuse_timeless,
+)
 from millstream.views.plan.functions import (
     NOW_HINT,
     check_repeatable,

@@ -67,8 +67,13 @@ class FeedInputs:
     waits: Literal["watermark", "clock"] | None = None
     timed: set[int] = field(default_factory=set)
 
+    def reads_all(self, log: int) -> bool:
+        """Whether columns of a log are looked at before Spark has them."""
+        timed = log < len(self.event_times) and self.event_times[log] is not None
+        return timed or self.keep is not None
+
     @property
-    def beginning(self) -> int:
+    def initial_lsn(self) -> int:
         """The LSN before the first row, the one that says that nothing was read before."""
         return self.start - 2
 
@@ -219,9 +224,9 @@ class FeedLogs:
         self._log = log
 
     @property
-    def beginning(self) -> Offset:
+    def initial_offset(self) -> Offset:
         """The place before the first row that the view reads."""
-        return Offset(self._inputs.beginning, (None,) * len(self._inputs.topics))
+        return Offset(self._inputs.initial_lsn, (None,) * len(self._inputs.topics))
 
     def read(
         self, first: int, last: int, only: Sequence[int] | None = None

@@ -5,15 +5,20 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.engine.functions import SERVER_VERSION
 from millstream.errors import SchemaError
 from millstream.model.types import VARCHAR, type_from_arrow
 from millstream.queries.duckdb import SealedDuckDB
 from millstream.server.postgres.answers import Answer, column
 from millstream.server.postgres.catalog.functions import MACROS
 from millstream.server.postgres.catalog.relations import Relations
-from millstream.server.postgres.catalog.translate import reads_catalog, translate
+from millstream.server.postgres.catalog.translate import (
+    calls_spark,
+    reads_catalog,
+    reads_nothing,
+    translate,
+)
 from millstream.server.postgres.errors import PostgresError
-from millstream.server.postgres.settings import SERVER_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,12 +29,11 @@ if TYPE_CHECKING:
     from millstream.server.postgres.settings import Settings
     from millstream.server.postgres.text import Text
 
-__all__ = ["CatalogQueries", "reads_catalog"]
+__all__ = ["CatalogQueries", "calls_spark", "reads_catalog", "reads_nothing"]
 
 _STATEMENTS: Final = (
     *(f"CREATE MACRO {macro}" for macro in MACROS),
     "SET GLOBAL TimeZone = 'UTC'",
-    "SET GLOBAL integer_division = true",
 )
 
 
@@ -40,9 +44,16 @@ class CatalogQueries(SealedDuckDB):
         super().__init__(_STATEMENTS, threads=1, memory_limit="256MB")
 
     def answer(
-        self, text: Text, values: Sequence[Any], session: Session, settings: Settings, user: str
+        self,
+        text: Text,
+        values: Sequence[Any],
+        session: Session,
+        settings: Settings,
+        user: str,
+        *,
+        describes: bool = False,
     ) -> Answer:
-        """The rows of a query.
+        """The rows of a query; if it is only described, none.
 
         Raises:
             PostgresError: it cannot be answered.
@@ -59,7 +70,8 @@ class CatalogQueries(SealedDuckDB):
             self._running[thread] = cursor
             for local, name in made.relations.items():
                 cursor.register(local, relations.table(name))
-            found = cursor.sql(made.sql).to_arrow_table()
+            rows = cursor.sql(made.sql)
+            found = (rows.limit(0) if describes else rows).to_arrow_table()
         except self._errors as error:
             raise PostgresError(
                 f"the query of the catalog failed: {str(error).splitlines()[0]}",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.engine.functions import SERVER_VERSION
 from millstream.server.postgres.catalog.relations import TYPE_NAMES
-from millstream.server.postgres.settings import SERVER_VERSION
 from millstream.server.postgres.types import PG_TYPES
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlglot
@@ -14,12 +15,17 @@ from sqlglot.errors import SqlglotError
 from millstream.server.postgres.catalog.functions import ALLOWED
 from millstream.server.postgres.catalog.relations import COLUMNS
 from millstream.server.postgres.errors import PostgresError
+from millstream.sql.function_names import COUNTS
+from millstream.sql.spark_functions import SPARK_FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.server.postgres.text import Text
+    from millstream.server.postgres.text import Text, Token
 
+_SPARKS: Final = (
+    SPARK_FUNCTIONS - COUNTS.keys() - {"AND", "ANY", "ARRAY", "CASE", "IN", "NOT", "OR"}
+)
 _SCHEMAS: Final = {"pg_catalog", "information_schema"}
 _OPERATOR: Final = re.compile(r"OPERATOR\s*\(\s*pg_catalog\s*\.\s*([^\s)]+)\s*\)", re.IGNORECASE)
 _COLLATE: Final = re.compile(
@@ -74,14 +80,24 @@ class Translated:
 
 
 def reads_catalog(text: Text) -> bool:
-    """Whether a query asks for what exists, or for nothing that does: it has no FROM."""
-    has_from = False
-    for token in text.tokens:
-        name = token.identifier
-        if name in _SCHEMAS or name in COLUMNS:
-            return True
-        has_from = has_from or token.word in {"FROM", "TABLE"}
-    return not has_from
+    """Whether a query asks for what exists."""
+    return any(each.identifier in _SCHEMAS or _is_relation(each) for each in text.tokens)
+
+
+def _is_relation(token: Token) -> bool:
+    return token.identifier in COLUMNS
+
+
+def reads_nothing(text: Text) -> bool:
+    """Whether a query reads no relation: it has no FROM."""
+    return not any(token.word in {"FROM", "TABLE"} for token in text.tokens)
+
+
+def calls_spark(text: Text) -> bool:
+    """Whether a query calls a function that is Spark's to answer: it may mean another there."""
+    return any(
+        token.word in _SPARKS and after.text == "(" for token, after in pairwise(text.tokens)
+    )
 
 
 def translate(

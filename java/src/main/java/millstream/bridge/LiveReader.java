@@ -2,6 +2,7 @@ package millstream.bridge;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
@@ -98,7 +99,13 @@ public class LiveReader implements SupportsRealTimeRead<InternalRow> {
       follower.work();
     }
     sink().reached(lsn, now);
-    if (pausing && follower != null) follower.atPause();
+    if (pausing && follower != null) rest();
+  }
+
+  /** Leave the follower the time until there is something to read. */
+  private void rest() throws IOException {
+    TaskContext task = TaskContext.get();
+    while (follower.atPause() && !frames.wire().hasMore()) task.killTaskIfInterrupted();
   }
 
   private static ChangeWriter sink() {
@@ -172,8 +179,8 @@ public class LiveReader implements SupportsRealTimeRead<InternalRow> {
     /** Work on those that it has not worked on. */
     void work();
 
-    /** There is nothing to read just now, and all results are sent. */
-    void atPause();
+    /** There is nothing to read just now, and all results are sent; whether work is left. */
+    boolean atPause();
 
     /** All is read, and Spark has not ended the batch yet. */
     void atEnd();

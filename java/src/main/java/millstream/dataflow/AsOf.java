@@ -107,7 +107,7 @@ public class AsOf extends Operator {
   }
 
   @Override
-  void work(Kept root, Change changes) {
+  void work(StateNode root, Change changes) {
     Key key = root.key;
     Map<Key, Moved> moved = null;
     long newest = newestLsn(changes);

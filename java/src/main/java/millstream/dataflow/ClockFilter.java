@@ -97,7 +97,7 @@ public class ClockFilter extends Operator {
    * has the newest of the LSNs, since only there it is that time.
    */
   @Override
-  void work(Kept root, Change changes) {
+  void work(StateNode root, Change changes) {
     if (!isKnown) recall();
     long to = now, lsn = newestLsn(changes);
     for (Change each = changes; each != null; each = each.next) {

@@ -173,8 +173,8 @@ public final class Dataflow extends StatefulProcessor<byte[], Row, Long>
   }
 
   @Override
-  public void atPause() {
-    state.atPause();
+  public boolean atPause() {
+    return state.atPause();
   }
 
   @Override

@@ -89,7 +89,7 @@ public final class Emit extends Operator {
 
   /** A row that is to wait is put there on arrival; one that is due waits for its turn to leave. */
   @Override
-  boolean apply(Kept root, UnsafeRow row, long lsn, long weight) {
+  boolean apply(StateNode root, UnsafeRow row, long lsn, long weight) {
     long at = every > 0L || row.isNullAt(end) ? NEVER : row.getLong(end);
     if (at <= limit) return false;
     byte[] of = Pipe.bytes(keyOf.apply(row));
@@ -101,7 +101,7 @@ public final class Emit extends Operator {
   }
 
   /** Have those leave that were due when they came, in the order in which they came. */
-  void work(Kept root, Change changes) {
+  void work(StateNode root, Change changes) {
     for (Change each = changes; each != null; each = each.next) {
       send(each.row, each.lsn, each.weight);
     }

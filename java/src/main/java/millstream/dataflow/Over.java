@@ -93,7 +93,7 @@ public class Over extends Operator {
   }
 
   @Override
-  void work(Kept root, Change changes) {
+  void work(StateNode root, Change changes) {
     Key key = root.key;
     Difference difference = new Difference();
     List<Span> spans = reach.limit >= 0 ? null : spans(key, changes);

@@ -72,7 +72,7 @@ public class Running extends Operator {
   }
 
   @Override
-  void work(Kept root, Change changes) {
+  void work(StateNode root, Change changes) {
     List<Delta> sorted = sorted(changes);
     if (sorted.isEmpty()) return;
     Key key = root.key;
@@ -251,7 +251,7 @@ public class Running extends Operator {
   }
 
   /** The totals before the first row of a page; null: there is no row before it. */
-  private static final class PageTotals extends Kept {
+  private static final class PageTotals extends StateNode {
     byte[] totals;
 
     static PageTotals read(Bytes in) {

@@ -81,7 +81,7 @@ public class Sessions extends Operator {
   }
 
   @Override
-  void work(Kept root, Change changes) {
+  void work(StateNode root, Change changes) {
     Page page = (Page) root;
     ArrayList<Delta> deltas = deltas(page, changes);
     if (deltas.isEmpty()) return;

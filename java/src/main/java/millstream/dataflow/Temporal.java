@@ -64,7 +64,7 @@ public class Temporal extends Operator {
   }
 
   @Override
-  void work(Kept root, Change changes) {
+  void work(StateNode root, Change changes) {
     Page rows = (Page) root;
     if (isInOrder(changes)) {
       for (Change each = changes; each != null; each = each.next) take(rows, each);

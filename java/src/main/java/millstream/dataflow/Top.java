@@ -69,7 +69,7 @@ public class Top extends Operator {
   }
 
   @Override
-  void work(Kept root, Change changes) {
+  void work(StateNode root, Change changes) {
     Key key = root.key;
     List<Counted> before = firstRows(key);
     byte[] last = isFull(before) ? before.get(before.size() - 1).row : null;

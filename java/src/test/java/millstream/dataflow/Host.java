@@ -209,12 +209,12 @@ final class Host implements AutoCloseable {
     }
 
     @Override
-    boolean apply(Kept root, UnsafeRow row, long lsn, long weight) {
+    boolean apply(StateNode root, UnsafeRow row, long lsn, long weight) {
       results.add(output.values(row), weight);
       return true;
     }
 
     @Override
-    void work(Kept root, Change changes) {}
+    void work(StateNode root, Change changes) {}
   }
 }
