@@ -266,7 +266,26 @@ def _element(found: re.Match[str], of: exp.Expr | None) -> exp.Expr:
     return made if of is None else exp.Cast(this=made, to=of.copy())
 
 
+def _window(node: exp.Anonymous) -> exp.Expr | None:
+    """A window whose lengths are numbers: milliseconds, as in LaminarDB."""
+    name, args = node.name.upper(), node.expressions
+    if name == "SLIDE" and len(args) == 3:  # which has the size first
+        node.set("expressions", [args[0], args[2], args[1]])
+    node.set("this", _WINDOWS.get(name, node.this))
+    for each in node.expressions[1:]:
+        if isinstance(each, exp.Literal) and each.is_int:
+            length = exp.Literal.string(f"{each.name} milliseconds")
+            length.meta.update(each.meta)
+            each.replace(exp.Interval(this=length))
+    return None
+
+
+_WINDOWS: Final = {"TUMBLING": "TUMBLE", "HOPPING": "HOP", "SLIDE": "HOP"}
+_WINDOW_NAMES: Final = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
+
 _CALLS: Final[Mapping[str, Callable[[exp.Anonymous], exp.Expr | None]]] = {
+    **dict.fromkeys((*_WINDOW_NAMES, *_WINDOWS), _window),
+    **{f"{name}_{side}": _window for name in _WINDOW_NAMES for side in ("START", "END")},
     "TO_CHAR": _formatted,
     "TO_TIMESTAMP": _parsed,
     "TO_DATE": _parsed,

@@ -144,7 +144,8 @@ def _read_emit(reader: StatementReader) -> Emit:
     reader.expect("EMIT", hint=_EMITS)
     if reader.skip("CHANGES") or reader.skip("ON", "UPDATE"):
         return Emit("changes")
-    if reader.skip("ON", "WINDOW", "CLOSE") or reader.skip("AFTER", "WATERMARK"):
+    closing = (("ON", "WINDOW", "CLOSE"), ("AFTER", "WATERMARK"), ("ON", "WATERMARK"))
+    if any(reader.skip(*words) for words in closing):
         return Emit("close")
     if reader.skip("FINAL"):
         return Emit("final")
