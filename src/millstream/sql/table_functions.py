@@ -120,6 +120,7 @@ def _rewrite_windows(query: exp.Select, source: exp.Expr, sql: str) -> None:
         else:
             items = [exp.Star(), *(exp.alias_(each, name) for name, each in bounds.items())]
             inner = exp.Select(expressions=items, from_=exp.From(this=relation))
+            _leave_out_timeless(inner, bounds)
             alias = call.alias or exp.TableAlias(this=exp.to_identifier(relation.alias_or_name))
             call.tree.replace(exp.Subquery(this=inner, alias=alias))
 
@@ -163,8 +164,10 @@ def _can_inline(query: exp.Select, call: _Call) -> bool:
     if any(name.name.lower() in _SIDES for each in joins for name in each.args.get("using") or ()):
         return False
     alone = not joins and not query.args.get("laterals")
-    if call.name == "TUMBLE":
-        return alone or not stars
+    if call.name == "TUMBLE":  # whose rows are joined, not left without a match
+        is_first = query.args["from_"].this is call.tree
+        keeps = all(each.side in {"", "LEFT" if is_first else ""} for each in joins)
+        return alone or (keeps and not stars)
     return alone and any(_is_bound(each, call) for each in _keys(query))
 
 
@@ -190,6 +193,14 @@ def _inline(
             query.set("expressions", [*found[:place], *named, *found[place:]])
     relation.set("alias", exp.TableAlias(this=exp.to_identifier(known)))
     call.tree.replace(relation)
+    _leave_out_timeless(query, bounds)
+
+
+def _leave_out_timeless(query: exp.Select, bounds: dict[str, exp.Expr]) -> None:
+    """Leave out rows without a time, which are in no window."""
+    time = bounds["window_start"].expressions[0].copy()
+    is_null = exp.Is(this=time, expression=exp.Null())
+    query.where(exp.Not(this=is_null), copy=False)
 
 
 def _keys(query: exp.Select) -> Iterator[exp.Expr]:
