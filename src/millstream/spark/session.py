@@ -39,6 +39,7 @@ from millstream.spark.java_process import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from millstream.spark.bridge.connection import Together
     from millstream.spark.java_home import Java
 
 _logger = logging.getLogger("millstream.spark")
@@ -277,11 +278,15 @@ class Spark:
         if self._is_stopped:
             raise ClosedError("the database is closed", hint="open it again")
 
-    def server(self) -> BridgeServer:
-        """The bridge that the tasks of all views connect to; made when it is first needed."""
+    def server(self, together: Together) -> BridgeServer:
+        """The bridge that the tasks of all views connect to; made when it is first needed.
+
+        Args:
+            together: a block in which results are taken that have come at the same time.
+        """
         with self._serving:
             if self._server is None:
-                self._server = BridgeServer(self._address())
+                self._server = BridgeServer(self._address(), together)
             return self._server
 
     def _address(self) -> str:
