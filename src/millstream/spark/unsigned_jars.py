@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from millstream.spark import internals
-from millstream.spark.class_archive import kept_folder
+from millstream.spark.kept_folder import kept_folder
 
 _SIGNED: Final = ("commons-compiler-*.jar", "janino-*.jar")
 _SIGNATURE: Final = re.compile(r"META-INF/[^/]+\.(SF|RSA|DSA|EC)", re.IGNORECASE)
