@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import millstream as ms
 from millstream.spark.bridge.connection import Connection
 from millstream.spark.bridge.frames import MARK, MORE
-from millstream.testing import TIMEOUT, engine_of
+from millstream.testing import TIMEOUT, engine_of, wait_until
 from millstream.views.plan.plan import Window
 from millstream.views.run import live as live_feed
 from millstream.views.run.checkpoint import Offset
@@ -110,13 +110,14 @@ class Play:
         self.source.push_batch([(number + n, ts) for n, ts in enumerate(moments)])
         self.db.flush()
 
-    def feed(self, **others):
+    def feed(self, encodings=None, lateness=0, **others):
         engine = engine_of(self.db)
         inputs = FeedInputs(
             (self.name,),
             (engine.catalog[self.name].schema,),
             self.window,
             (1,),
+            lateness,
             timed={0} if self.window else set(),
         )
         live = LiveFeed(
@@ -125,7 +126,7 @@ class Play:
             engine.dispatcher,
             engine.select_all,
             on_late=lambda batch: self.late.extend(batch.rows),
-            encodings=Encodings(),
+            encodings=encodings or Encodings(),
             **others,
         )
         return ViewFeed(live, on_committed=self.committed.append, on_idle=lambda lsn: None)
@@ -198,6 +199,50 @@ def read(play, start):
     rest, end = frames.all()
     feed.live.drop_tail()
     return found + rest, places, Offset.of(end)
+
+
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@given(
+    seconds=st.lists(st.none() | st.integers(-200, 400), min_size=2, max_size=12),
+    lateness=st.lists(st.sampled_from([0, 0, 60_000_000]), min_size=2, max_size=5),
+)
+def test_views_that_share_frames_get_what_each_would_get_alone(opened, seconds, lateness):
+    """One row at a time, sent by the dispatcher: which is late differs from view to view."""
+    play, shared = Play(opened), Encodings()
+    feeds = [play.feed(shared, each) for each in lateness]
+    alone = [play.feed(None, each) for each in lateness]
+    readers = [reader_of(feed) for feed in (*feeds, *alone)]
+    for number, each in enumerate(seconds):
+        play.push(each)
+        sent = [reader.next() for reader in readers]
+        assert sent[: len(feeds)] == sent[len(feeds) :]
+        for feed in (*feeds, *alone):
+            wait_until(lambda feed=feed: sends_at_once(feed))
+        if number == 0:
+            encoded = []
+            shared.of = noted(shared.of, encoded)
+    frames = [made for made in encoded[:: len(feeds)] if len(set(lateness)) == 1]
+    assert all(len(made) <= 1 for made in frames), "worked out once for all that are alike"
+    found = [feed.live.late for feed in feeds]
+    assert found == [feed.live.late for feed in alone]
+    for feed, reader in zip((*feeds, *alone), readers, strict=True):
+        feed.live.drop_tail()
+        reader.close()
+
+
+def noted(function, results):
+    """A function whose results are noted."""
+
+    def call(*args):
+        results.append(function(*args))
+        return results[-1]
+
+    return call
+
+
+def sends_at_once(feed):
+    """Whether the dispatcher will send the next rows itself: the connection's thread sleeps."""
+    return feed.live._tail._inbox.live.receiver is not None
 
 
 def test_results_that_were_taken_already_have_the_watermark_that_they_had(opened):

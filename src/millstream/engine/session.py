@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from millstream.engine import cause, dml, notifications, points
 from millstream.engine.context import Context
+from millstream.engine.prepare import Prepared
 from millstream.engine.statements import check_not_live, check_query, run
 from millstream.engine.subscribing import Subscribing
 from millstream.errors import ClosedError, TenantError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from millstream.engine.context import CopyProgress
     from millstream.engine.engine import Engine
+    from millstream.engine.functions import SessionFunctions
     from millstream.engine.once import Insertion
     from millstream.engine.permissions import Role
     from millstream.formats.text import TextInput
@@ -119,7 +121,7 @@ class Session(Subscribing):
         known = points.run(context, sql, parameters)
         if known is not None:
             return known
-        statements = parse(sql, parameters)
+        statements = parse(sql, parameters, context.started(sql))
         check_not_live(statements, sql)
         result = run(context, statements)
         points.remember(context, statements, parameters)
@@ -161,7 +163,7 @@ class Session(Subscribing):
         known = points.run(context, sql, parameters, reads=True)
         if known is not None:
             return known
-        statements = parse(sql, parameters)
+        statements = parse(sql, parameters, context.started(sql))
         for statement in statements:
             check_query(statement, sql)
         result = run(context, statements)
@@ -169,6 +171,30 @@ class Session(Subscribing):
         return result
 
     sql = query
+
+    def prepare(self, sql: str) -> Prepared:
+        """Parse a statement without running it, and describe its parameters and its result.
+
+        >>> import millstream as ms
+        >>> with ms.open() as db:
+        ...     _ = db.execute("CREATE SOURCE s (n BIGINT, at TIMESTAMP)")
+        ...     late = db.prepare("SELECT n FROM s WHERE at > :since AND at < NOW()")
+        ...     late.kind, late.reads, late.parameters[0].name, late.parameters[0].type.sql
+        ('SELECT', True, 'since', 'TIMESTAMP')
+
+        Args:
+            sql: one statement, with ``?`` or ``:name`` for its parameters.
+
+        Raises:
+            SqlError: the statement is invalid, whatever the values are.
+        """
+        return Prepared(
+            self._context_of(None),
+            sql,
+            query=self.query,
+            execute=self.execute,
+            subscribe=self.subscribe,
+        )
 
     def explain(self, sql: str, parameters: ParameterValues = None) -> str:
         """Describe how a query would run, as EXPLAIN does."""
@@ -347,6 +373,10 @@ class Session(Subscribing):
         """The context in which statements run, for programs that serve them to others."""
         return self._context_of(None)
 
+    def use_functions(self, functions: SessionFunctions) -> None:
+        """Let statements call the functions of a connection, for those who serve it."""
+        self._context = replace(self._context, functions=functions)
+
     @property
     def lsn(self) -> int:
         """The newest LSN that a row has."""
@@ -416,7 +446,7 @@ class Session(Subscribing):
         return f"<Session of {self.tenant!r} {'closed' if self._is_closed else 'open'}>"
 
     def __dir__(self) -> list[str]:
-        return public_names(self, {"context"})
+        return public_names(self, {"context", "use_functions"})
 
     def _check(self) -> None:
         self._engine.check()
