@@ -1,8 +1,8 @@
-"""Schemas: the columns of a log, and the ways between rows of Python values and Arrow batches.
+"""Schemas: the columns of a log, and conversions between Python rows and Arrow batches.
 
-Two doors lead in: ``check_rows`` for Python rows and ``admit`` for Arrow data. Both are strict:
-what comes through fits the columns exactly, or nothing of it is taken. Behind them, a row and its
-Arrow form are the same thing: ``arrow_to_rows(rows_to_arrow(rows)) == rows``.
+``check_rows`` validates Python rows, ``admit`` validates Arrow data. Both are strict: all values
+fit their columns exactly, or nothing is accepted. Afterwards, rows and Arrow data convert without
+loss: ``arrow_to_rows(rows_to_arrow(rows)) == rows``.
 """
 
 from __future__ import annotations
@@ -117,11 +117,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The columns of a log and, if its rows have an identity, the columns that are the key.
+    """The columns of a log, and the columns of its key if it has one.
 
-    Names are case-sensitive, but no two may differ in case alone. A key may be nullable: the key of
-    a view is what it groups by. All ways between Python rows and Arrow are methods here: they need
-    the columns' types at every step.
+    Names are case-sensitive, but no two names may differ in case alone. A key may be nullable: the
+    key of a view consists of its grouping columns. The methods convert between Python rows and
+    Arrow data.
 
     >>> schema = Schema.of(key=("symbol",), symbol="VARCHAR NOT NULL", price="DOUBLE")
     >>> schema.ddl
@@ -129,10 +129,10 @@ class Schema:
 
     Attributes:
         columns: the columns, in order.
-        key: the names of the key's columns; empty when there is none.
+        key: the names of the key's columns; empty without a key.
         names: the names of all columns, in order.
-        arrow: the same as an Arrow schema; it keeps the key in its metadata.
-        is_nested: whether some values are lists or dicts, which Python lets anybody change.
+        arrow: the Arrow schema, with the key in its metadata.
+        is_nested: whether some values are lists or dicts, which are mutable in Python.
     """
 
     columns: tuple[Column, ...]
@@ -172,9 +172,9 @@ class Schema:
         key: Sequence[str] = (),
         **more: str,
     ) -> Schema:
-        """Make a schema of names and texts of types.
+        """Make a schema of column names and SQL types.
 
-        Names that are no Python names, or are ``key``, come in a dict.
+        Pass names that are not Python identifiers, or are ``key``, in a dict.
 
         >>> Schema.of(symbol="VARCHAR NOT NULL", price="DOUBLE").names
         ('symbol', 'price')
@@ -186,7 +186,7 @@ class Schema:
 
     @classmethod
     def from_arrow(cls, arrow: pa.Schema) -> Schema:
-        """Make a schema of an Arrow schema; ``Schema.from_arrow(s.arrow) == s``.
+        """Convert an Arrow schema; ``Schema.from_arrow(s.arrow) == s``.
 
         >>> Schema.from_arrow(pa.schema([pa.field("n", pa.uint8())])).ddl
         'n SMALLINT'
@@ -248,7 +248,7 @@ class Schema:
         'a INTEGER, b DATE'
 
         Raises:
-            SchemaError: the rows there are could not have such a column.
+            SchemaError: the column is NOT NULL, which existing rows could not satisfy.
         """
         if not column.nullable:
             raise SchemaError(
@@ -258,7 +258,7 @@ class Schema:
         return Schema((*self.columns, column), self.key)
 
     def is_evolution_of(self, older: Schema) -> bool:
-        """Whether rows of ``older`` become rows of this schema by NULLs at their end.
+        """Return whether rows of ``older`` become rows of this schema by appending NULLs.
 
         >>> old = Schema.of(a="INT")
         >>> Schema.of(a="INT", b="DATE").is_evolution_of(old)
@@ -278,7 +278,7 @@ class Schema:
         [('AAPL', 187.0)]
 
         Raises:
-            RowError: the first row with a value that does not fit; it names row and column.
+            RowError: a value does not fit its column. The error names the row and the column.
         """
         if len(rows) >= _MANY_ROWS and set(map(type, rows)) == {tuple}:
             try:
@@ -315,11 +315,11 @@ class Schema:
         [(1,), (None,)]
 
         Args:
-            batch: of this schema, or what ``conform`` makes one of.
-            lenient: give an ``Unreadable`` in place of a value that Python cannot hold.
+            batch: Arrow data of this schema, or data that ``conform`` converts to it.
+            lenient: return an ``Unreadable`` in place of a value that Python cannot hold.
 
         Raises:
-            RowError: a value that Python cannot hold, such as the year 10000.
+            RowError: Python cannot hold a value, such as the year 10000.
         """
         if not batch.schema.equals(self.arrow):
             batch = self.conform(batch)
@@ -330,9 +330,10 @@ class Schema:
         return list(zip(*values, strict=True))
 
     def conform(self, data: pa.RecordBatch) -> pa.RecordBatch:
-        """Return Arrow data in exactly this schema; the same batch if it is so already.
+        """Return Arrow data in exactly this schema; the same batch if its schema matches already.
 
-        Columns are found by name, missing ones filled with NULL, types cast where nothing is lost.
+        Columns are matched by name, missing columns are NULL, and types are cast if no information
+        is lost.
 
         >>> data = pa.RecordBatch.from_pydict({"a": [1]})
         >>> Schema.of(a="BIGINT", b="DATE").conform(data).schema.names
@@ -379,8 +380,8 @@ class Schema:
         ['d', 'n']
 
         Raises:
-            SchemaMismatchError: an unknown column, or one that cannot be cast without loss.
-            RowError: a value that Python cannot hold, or a NULL in a column that is NOT NULL.
+            SchemaMismatchError: a column is unknown, or cannot be cast without loss.
+            RowError: Python cannot hold a value, or a NOT NULL column has a NULL.
         """
         data = self.conform(data)
         for place, column, check in self._wider:

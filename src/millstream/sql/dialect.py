@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError
+from sqlglot.parser import binary_range_parser
 from sqlglot.parsers.spark import SparkParser
 
 from millstream.formats.text import bytea
@@ -120,6 +121,12 @@ class MillstreamParser(SparkParser):
 
     # As in Spark || is one of + and -, not of the operators of bits.
     TERM: ClassVar = {**SparkParser.TERM, TokenType.DPIPE: exp.DPipe}
+
+    # Between two operands ~ is PostgreSQL's RLIKE; before one it is Spark's NOT of bits.
+    RANGE_PARSERS: ClassVar = {
+        **SparkParser.RANGE_PARSERS,
+        TokenType.TILDE: binary_range_parser(exp.RegexpLike),
+    }
 
     PRIMARY_PARSERS = {  # noqa: RUF012 - declared as a ClassVar in the base
         **SparkParser.PRIMARY_PARSERS,

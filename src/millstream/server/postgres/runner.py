@@ -8,8 +8,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 from millstream.engine import points
-from millstream.engine.prepare import Bound, bind, describe
-from millstream.engine.statements import columns_of
+from millstream.engine.prepare import Bound, bind, columns_before, describe
 from millstream.errors import (
     QueryTimeoutError,
     SqlColumnError,
@@ -360,7 +359,7 @@ class Runner:
             if of is not None and f"${number + 1}" not in lists:
                 known[at] = of
         try:
-            found = columns_of(context, describe(context, made.sql, known).statement)
+            found = columns_before(context, made.sql, known)
         except _REFUSED as refused:
             return self._of_postgres(text, refused, partial(self._catalog_columns, text))
         return None if found is None else labelled(*found)
