@@ -30,6 +30,21 @@ def test_names_of_several_say_which():
     assert name_in_feed(1, "price", 2) == "_1_price"
 
 
+def test_the_columns_that_are_wanted_of_a_log():
+    """Of a log of which none is wanted, one, by which its rows count."""
+    columns = FeedColumns([ONE, OTHER], ["_1_price", *HIDDEN])
+    assert (columns.wanted(0), columns.wanted(1)) == (["symbol"], ["price"])
+    assert FeedColumns([ONE], ["qty", *HIDDEN]).wanted(0) == ["qty"]
+
+
+def test_rows_of_some_columns_of_a_log():
+    columns = FeedColumns([ONE, OTHER], ["_1_price", "_log"])
+    made = columns.batch(1, batch(OTHER.select(["price"]), [(1.5,), (None,)]), None)
+    assert made.to_pylist() == [{"_1_price": 1.5, "_log": 1}, {"_1_price": None, "_log": 1}]
+    counted = columns.batch(0, batch(ONE.select(["symbol"]), [("a",)]), None)
+    assert counted.to_pylist() == [{"_1_price": None, "_log": 0}]
+
+
 def test_rows_of_one_log():
     columns = FeedColumns([ONE], ["symbol", "qty", *HIDDEN])
     made = columns.batch(0, batch(ONE, [("a", 1), (None, 2)], weights=[1, -1]), 5)

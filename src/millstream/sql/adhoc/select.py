@@ -161,10 +161,11 @@ def _star(binder: RowBinder, tree: exp.Expr) -> list[Item]:
     if isinstance(binder, GroupBinder):
         binder.refuse(tree, "* is not allowed with GROUP BY", "Name the columns.")
     table = tree.args.get("table")
-    found: list[Item] | None = binder.scope.star()
-    if table is not None:
-        is_deeper = tree.args.get("db") is not None
-        found = None if is_deeper else binder.scope.star_of(table.name)
+    found = None
+    if table is None:
+        found = binder.scope.star()
+    elif not tree.args.get("db"):
+        found = binder.scope.star_of(table.name)
     if found is None:
         return struct_star(binder, tree)
     if not found:

@@ -89,9 +89,16 @@ class FeedColumns:
         everything = feed_schema(schemas)
         self.schema = pa.schema([everything.field(name) for name in wanted])
         self.names = tuple(wanted)
+        self._schemas = schemas
         self._logs = len(schemas)
         self._sources: dict[int, tuple[Schema, Sources]] = {}  # hashing a schema takes long
         self._writers: dict[int, tuple[Schema, Writer | None]] = {}
+
+    def wanted(self, log: int) -> list[str]:
+        """The columns of a log that are wanted; if there are none, one by which rows count."""
+        names, wanted = self._schemas[log].names, set(self.names)
+        found = [name for name in names if name_in_feed(log, name, self._logs) in wanted]
+        return found or [names[0]]
 
     def batch(self, log: int, rows: ChangeBatch, watermark: int | None) -> pa.RecordBatch:
         """Rows of a log, with the watermark that held before them."""

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
-from millstream.spark.bridge.frames import HEADER, MARK, ROWS, passed
+from millstream.spark.bridge.frames import HEADER, MARK, MORE, passed
 from millstream.views.run.checkpoint import Offset
 from millstream.views.run.columns import LSN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from millstream.model.batch import ChangeBatch
     from millstream.views.run.columns import FeedColumns
@@ -34,8 +34,13 @@ class SnapshotSource(Protocol):
     def lsn(self) -> int:
         """The LSN up to which the inputs count in it."""
 
-    def rows(self, lsn: int, check: Callable[[], None]) -> Iterator[tuple[int, ChangeBatch]]:
-        """Its rows at an LSN, each batch with the number of its log; ``check`` may end it."""
+    def rows(
+        self, lsn: int, check: Callable[[], None], wanted: Callable[[int], Sequence[str]]
+    ) -> Iterator[tuple[int, ChangeBatch]]:
+        """Its rows at an LSN, each batch with the number of its log; ``check`` may end it.
+
+        Of a log they have the columns whose names ``wanted`` gives, at least.
+        """
 
     def changes(
         self, after: int, until: int, check: Callable[[], None]
@@ -65,7 +70,8 @@ class SnapshotSender:
         """Send the rows that a view begins with at an LSN; returns how many these are."""
         # At last: what an aggregate over no rows gives may have no value.
         last = self.columns.initial_row(lsn - 1)
-        return self._send_all(snapshot.rows(lsn, check), lsn, check, last, is_folded=True)
+        batches = snapshot.rows(lsn, check, self.columns.wanted)
+        return self._send_all(batches, lsn, check, last, is_folded=True)
 
     def send_changes(
         self, snapshot: SnapshotSource, after: int, until: int, check: Callable[[], None]
@@ -87,7 +93,7 @@ class SnapshotSender:
         rows, frame = 0, list[pa.RecordBatch]()
 
         def send() -> None:
-            data = pa.concat_batches(frame)
+            data = frame[0] if len(frame) == 1 else pa.concat_batches(frame)
             self._send(lsn - 1, before, _at(lsn - 1, data) if is_folded else data)
             frame.clear()
 
@@ -121,7 +127,7 @@ class SnapshotSender:
 
     def _send(self, lsn: int, place: Offset, data: pa.RecordBatch) -> None:
         offset = place.json.encode()
-        head = HEADER.pack(MARK if self.wire.marks_rows else ROWS, lsn, len(offset))
+        head = HEADER.pack(MARK if self.wire.marks_rows else MORE, lsn, len(offset))
         self.wire.send_rows(lsn, (head, offset), data)
 
 

@@ -22,8 +22,11 @@ import org.apache.spark.util.TaskCompletionListener;
  * setting the key where Spark keeps it.
  */
 final class State implements TaskCompletionListener {
-  /** Changed nodes that are not written yet: so many, at most, between two commits. */
-  private static final int MOST_CHANGED = 1 << 18;
+  /**
+   * Changed nodes that are not written yet: so many, at most, between two commits. While the feed
+   * is quiet, they become fewer.
+   */
+  private static final int MOST_CHANGED = 1 << 20;
 
   /** How many are written when there is nothing else to do: a tenth of a millisecond's worth. */
   private static final int AT_PAUSE = 32;
@@ -49,8 +52,8 @@ final class State implements TaskCompletionListener {
   private final NodeTable nodes = new NodeTable();
   private int generation = 0;
 
-  /** Whether all that is stored is at hand: what is not at hand need not be looked for. */
-  private boolean isWhole;
+  /** What is stored and not at hand; null: that is not known, so all must be looked for. */
+  private EvictedNodes evicted;
 
   private final ArrayDeque<StateNode> changed = new ArrayDeque<>();
   private Totals totals;
@@ -75,7 +78,7 @@ final class State implements TaskCompletionListener {
 
   /** See whether anything is stored: Spark lets nobody look before the first row. */
   void begin() {
-    isWhole = stored(Key.NOTHING, TOTALS, 0) == null;
+    evicted = stored(Key.NOTHING, TOTALS, 0) == null ? new EvictedNodes() : null;
   }
 
   public void onTaskCompletion(TaskContext task) {
@@ -106,7 +109,8 @@ final class State implements TaskCompletionListener {
   }
 
   private StateNode load(Key key, int slot, int page, StateNode.Kind kind) {
-    byte[] bytes = isWhole ? null : stored(key, slot, page);
+    boolean isNew = evicted != null && !evicted.mayHave(key, slot, page);
+    byte[] bytes = isNew ? null : stored(key, slot, page);
     StateNode found = kind.read(bytes == null ? null : new Bytes(bytes, 0));
     found.place(key, slot, page);
     found.stored = bytes == null ? 0 : bytes.length;
@@ -164,7 +168,7 @@ final class State implements TaskCompletionListener {
     StateNode[] unused = nodes.takeOut(generation, held - goal);
     for (int i = 0; i < unused.length; i++) {
       write(unused[i]);
-      if (unused[i].stored > 0) isWhole = false;
+      if (unused[i].stored > 0 && evicted != null) evicted.add(unused[i]);
       held -= unused[i].counted;
     }
   }
@@ -183,9 +187,10 @@ final class State implements TaskCompletionListener {
     publish();
   }
 
-  /** There is nothing else to do: write some of what has changed. */
-  void atPause() {
+  /** There is nothing else to do: write some of what has changed. Whether more is left. */
+  boolean atPause() {
     for (int i = 0; i < AT_PAUSE && !changed.isEmpty(); i++) write(changed.poll());
+    return !changed.isEmpty();
   }
 
   /** Write all that has changed. */
