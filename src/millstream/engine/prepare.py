@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from millstream.engine import points
 from millstream.engine.dml import as_of
 from millstream.engine.statements import QUERIES, columns_of, run
 from millstream.engine.ways import way_of
@@ -159,6 +160,7 @@ def bind(context: Context, sql: str, parameters: ParameterValues) -> Bound | Non
         return None
     context.check_statements(statements)
     way = way_of(context, statement)
+    points.remember(context, statements, parameters)
 
     def run_it() -> Result:
         with context.filtered_errors():

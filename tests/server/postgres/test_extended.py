@@ -161,31 +161,39 @@ def test_describe_before_values_are_known(served):
 
 def test_describe_runs_nothing(served):
     served.db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+    raw = served.raw()
+    raw.start()
+    raw.send(b"Q", b"LISTEN heard\0")
+    raw.until(b"Z")
+    for sql, oids in (
+        (b"SELECT pg_sleep(3600)", []),
+        (b"SELECT pg_notify('heard', 'x')", []),
+        (b"SELECT pg_notify($1, $2)", [25, 25]),
+        (b"SELECT set_config('my.x', 'changed', false)", []),
+        (b"INSERT INTO t VALUES ($1)", [20]),
+        (b"SELECT $1, $2::int, id FROM t WHERE id = $3 LIMIT $4", [25, 23, 20, 20]),
+        (b"SELECT CASE WHEN id = $1 THEN $2 END FROM t", [20, 25]),
+        (b"SELECT $1::int4 + 1, version()", [23]),
+    ):
+        raw.send(b"P", b"\0" + sql + b"\0\0\0")
+        raw.send(b"D", b"S\0")
+        raw.send(b"S")
+        found = raw.until(b"Z")
+        kinds = b"".join(kind for kind, _ in found)
+        assert kinds == (b"1tnZ" if sql.startswith(b"INSERT") else b"1tTZ"), sql
+        assert found[1][1] == struct.pack(f"!h{len(oids)}I", len(oids), *oids), sql
+    raw.close()
     with served.connect() as client:
-        raw = client.pgconn
-        client.execute("LISTEN heard")
-        for sql, oids in (
-            ("SELECT pg_sleep(3600)", []),
-            ("SELECT pg_notify('heard', 'x')", []),
-            ("SELECT pg_notify($1, $2)", [25, 25]),
-            ("SELECT set_config('my.x', 'changed', false)", []),
-            ("INSERT INTO t VALUES ($1)", [20]),
-            ("SELECT $1, $2::int, id FROM t WHERE id = $3 LIMIT $4", [25, 23, 20, 20]),
-            ("SELECT CASE WHEN id = $1 THEN $2 END FROM t", [20, 25]),
-            ("SELECT $1::int4 + 1, version()", [23]),
-        ):
-            raw.prepare(b"", sql.encode())
-            found = raw.describe_prepared(b"")
-            assert found.status == psycopg.pq.ExecStatus.COMMAND_OK, sql
-            assert [found.param_type(n) for n in range(found.nparams)] == oids, sql
         with pytest.raises(psycopg.errors.UndefinedObject):
             client.execute("SHOW my.x")
-        assert list(client.notifies(timeout=0)) == []
+        heard = []
+        client.add_notify_handler(lambda each: heard.append(each.payload))
+        client.execute("LISTEN heard")
         assert client.execute("SELECT id FROM t").fetchall() == []
         client.execute("SELECT set_config('my.x', 'changed', false)")
         assert client.execute("SELECT current_setting('my.x')").fetchone() == ("changed",)
-        client.execute("SELECT pg_notify(%s, %s)", ["heard", "x"])
-        assert [each.payload for each in client.notifies(timeout=10, stop_after=1)] == ["x"]
+        client.execute("SELECT pg_notify(%s, %s)", ["heard", "y"])
+        assert heard == ["y"]
 
 
 def test_what_is_described_is_what_comes(served):
@@ -214,14 +222,15 @@ def test_a_describe_that_takes_long_can_be_cancelled(served, monkeypatch):
         began.set()
         ends.wait(60)
 
-    monkeypatch.setattr("millstream.server.postgres.runner.columns_before", slowly)
     with served.connect() as client:
-        client.pgconn.prepare(b"p", b"SELECT 1 AS one")
-        described = Background(lambda: client.pgconn.describe_prepared(b"p"))
-        assert began.wait(60)
-        client.cancel_safe()
-        assert b"canceling statement" in described.result().error_message
-        ends.set()
+        with monkeypatch.context() as patched:
+            patched.setattr("millstream.server.postgres.runner.bind", slowly)
+            asked = Background(lambda: client.execute("SELECT 1 AS one", binary=True))
+            assert began.wait(60)
+            client.cancel_safe()
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                asked.result()
+            ends.set()
         assert client.execute("SELECT 1").fetchone() == (1,)
 
 
