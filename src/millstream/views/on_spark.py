@@ -66,7 +66,7 @@ class SparkViews:
     def __init__(self, storage: Storage, spark: Spark) -> None:
         self.spark = spark
         self._storage = storage
-        self.server = spark.server
+        self.server = partial(spark.server, storage.dispatcher.together)
         self._encodings = Encodings()
         self._warm_ups: list[WarmUp] = []
         self._warming = threading.Lock()

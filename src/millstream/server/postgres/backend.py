@@ -253,7 +253,7 @@ class Backend:
         if answer.columns is None:
             return False
         if answer.small >= 0 and not limit:
-            self._wire.send(answer.encode(formats, answer.small)[0])
+            self._wire.send(answer.encode(formats, answer.small, self._runner.settings.style)[0])
             return False
         left = limit
         while True:
@@ -316,9 +316,9 @@ class Backend:
         """The values of parameters."""
         await self._find_types(statement)
         types = statement.types or (None,) * len(sent)
-        read_as = self._read_as(statement)
+        read_as, zone = self._read_as(statement), self._runner.settings.style.zone
         return [
-            read_value(data, oid, code, of)
+            read_value(data, oid, code, zone=zone, of=of)
             for data, oid, code, of in zip(sent, read_as, codes, types, strict=False)
         ]
 

@@ -44,9 +44,7 @@ _TYPES: Final = {
     "float": "DOUBLE",
     "text": "VARCHAR",
     "varchar": "VARCHAR",
-    "bytea": "BINARY",
     "timestamptz": "TIMESTAMP",
-    "numeric": "DECIMAL",
 }
 MAX_PARAMETERS: Final = 65_535
 _DEFINING: Final = {"CREATE", "ALTER"}
@@ -399,6 +397,9 @@ def _names_schema(tokens: Sequence[Token], place: int) -> bool:
 
 def _is_type(tokens: Sequence[Token], place: int) -> bool:
     if tokens[place].text.lower() not in _TYPES or place == 0:
+        return False
+    after = tokens[place + 1].text if place + 1 < len(tokens) else ""
+    if tokens[place].word == "FLOAT" and after == "(":
         return False
     before = tokens[place - 1]
     if before.text == "::" or (before.word == "AS" and _in_cast(tokens, place)):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     Ready = Callable[[], bool]
+    Together = Callable[[], contextlib.AbstractContextManager[None]]
 
 _LENGTH = struct.Struct(">I")
 _MAX_TEXT: Final = 1 << 24
@@ -178,9 +179,14 @@ class _Loan:
 
 
 class SharedReceiver:
-    """Serves connections that were lent to it, in a thread that starts with the first."""
+    """Serves connections that were lent to it, in a thread that starts with the first.
 
-    def __init__(self) -> None:
+    Args:
+        together: a block in which those are served that have something at the same time.
+    """
+
+    def __init__(self, together: Together = contextlib.nullcontext) -> None:
+        self._together = together
         self._selector = selectors.DefaultSelector()
         self._woken, self._wake = socket.socketpair()
         self._selector.register(self._woken, selectors.EVENT_READ)
@@ -225,12 +231,14 @@ class SharedReceiver:
     def _run(self) -> None:
         try:
             while not self._closed:
-                for key, _ in self._selector.select():
-                    if key.data is not None:
-                        self._serve(key.data)
-                    else:
-                        self._woken.recv(4096)
-                        self._register()
+                loans = [key.data for key, _ in self._selector.select()]
+                if None in loans:
+                    self._woken.recv(4096)
+                    self._register()
+                with self._together():
+                    for loan in loans:
+                        if loan is not None:
+                            self._serve(loan)
         finally:
             self._end()
 

@@ -11,16 +11,17 @@ at once, and all that takes longer, is left to the connection's thread.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from bisect import bisect_right
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.delivery.tail import LogTail
 from millstream.dispatch import make_durable, make_readable
 from millstream.errors import ClosedError, Error
-from millstream.spark.bridge.frames import END, FAILED, HEADER, MARK, ROWS, passed
+from millstream.spark.bridge.frames import END, FAILED, HEADER, MARK, MORE, ROWS, passed
 from millstream.sql.inputs import CLOCK
 from millstream.views.run.checkpoint import offset_text
 from millstream.views.run.columns import NO_ROWS, FeedColumns, Part
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from millstream.model.batch import ChangeBatch
     from millstream.sql import SelectPlan
     from millstream.views.run.checkpoint import Offset
-    from millstream.views.run.inputs import FeedInputs, WatermarkTracker
+    from millstream.views.run.inputs import FeedInputs, TrackerState, WatermarkTracker
     from millstream.views.run.reader_wire import ReaderWire
     from millstream.views.run.snapshot_sender import SnapshotSource
 
@@ -50,22 +51,48 @@ IDLE_SECONDS: Final = 1.0
 """After so long it ends once no row has come for a while, so that rows seldom meet the pause."""
 
 _MERGED: Final = 1 << 13
+_BEHIND: Final = 1 << 16
+"""While so many rows are to be sent, the results of those before may wait for them."""
+
 FEW_ROWS: Final = 64
 _PROBE_SECONDS: Final = 1.0
+_MOST_FORMS: Final = 1024
+
+
+class FewFrame(NamedTuple):
+    """A commit of a few rows, as views get it that want the same of it.
+
+    Attributes:
+        frame: what is sent.
+        state: that of their watermark trackers, after it.
+        watermark: that of all their logs together, after it.
+    """
+
+    frame: bytes
+    state: TrackerState
+    watermark: int | None
 
 
 class Encodings:
-    """The last few rows as a frame, for all views that want the same columns of them.
+    """The last few rows as frames: made once for all views that want the same of them.
 
-    Used by the dispatcher's thread only.
+    Used by the dispatcher's thread only, but for ``form``.
     """
 
     def __init__(self) -> None:
         self._batch: ChangeBatch | None = None
-        self._made: dict[object, bytes] = {}
+        self._made: dict[object, FewFrame] = {}
+        self._forms: dict[object, int] = {}
+        self._numbers = itertools.count()
 
-    def of(self, batch: ChangeBatch) -> dict[object, bytes]:
-        """The frames of a batch that were made so far, by what is in them."""
+    def form(self, wanted: object) -> int:
+        """A number for what a view wants of its logs, the same for all that want the same."""
+        if len(self._forms) >= _MOST_FORMS:
+            self._forms.clear()  # views that are there keep their numbers
+        return self._forms.setdefault(wanted, next(self._numbers))
+
+    def of(self, batch: ChangeBatch) -> dict[object, FewFrame]:
+        """The frames of a batch that were made so far, by form and state before it."""
         if batch is not self._batch:
             self._batch, self._made = batch, {}
         return self._made
@@ -244,9 +271,13 @@ class LiveFeed:
 
     def sent(self, lsn: int, tracker: WatermarkTracker, read: int | None = None) -> None:
         """Everything up to an LSN was sent; its newest commit has the LSN ``read``, or that one."""
+        self.note_sent(lsn, tracker.late, tracker.watermark, lsn if read is None else read)
+
+    def note_sent(self, lsn: int, late: int, watermark: int | None, read: int) -> None:
+        """Note the same, of a tracker whose values are known."""
         self.sent_lsn = lsn
-        self.late = tracker.late
-        self._marks.append((lsn, tracker.watermark, lsn if read is None else read))
+        self.late = late
+        self._marks.append((lsn, watermark, read))
 
     # ---- from outside
 
@@ -338,6 +369,7 @@ class LiveBatch:
         self._shown = feed.shown_lsn()
         self._cut = -1  # the last one that was marked
         self._unsent = b""  # the rest of a frame that the socket did not take
+        self._form = feed.encodings.form((columns.names, feed.inputs.form))
         self._trouble: Exception | None = None
 
     def begin(self) -> None:
@@ -452,11 +484,19 @@ class LiveBatch:
                 kind = MARK  # what waits for the tick is what there was before it
                 break
         if taken:
+            if kind == ROWS and self._is_behind():
+                kind = MORE
             data = self._columns.joined(ready)
             self._report_late()
             self._send(lsn, data, MARK if lsn <= self._shown else kind)
         self._rows += rows
         return rows
+
+    def _is_behind(self) -> bool:
+        """Whether there are many more rows, of which the next ones are at hand."""
+        if self._spare is None and self._feed.lag() >= _BEHIND:
+            self._spare = self._tail.take()
+        return self._spare is not None and self._feed.lag() >= _BEHIND
 
     def _next_cut(self) -> int | None:
         """The first cut that is to come and was not marked yet."""
@@ -548,43 +588,36 @@ class LiveBatch:
 
     def _send_now(self, batch: ChangeBatch) -> None:
         feed, size = self._feed, len(batch)
-        tracker, log = self._tracker, self._topics[batch.topic]
         is_small = size <= FEW_ROWS and not feed.cuts and batch.topic != self._ticks
-        if not (is_small and self._wire.take(log, batch)):
+        if not (is_small and self._wire.take(self._topics[batch.topic], batch)):
             self._spare = batch
             self._woken.set()
             return
         self._taken_lsn = batch.lsn
         is_first = not self._rows
         self._rows += size or 1
-        kept, missed, before = tracker.split(log, batch)
-        feed.sent(batch.lsn, tracker)
-        if kept is batch:
-            made = feed.encodings.of(batch)
-            key = (
-                self._columns.names,
-                log,
-                before,
-                *tracker.watermarks,
-                tracker.late,
-                tracker.passed,
-            )
-            frame = made.get(key)
-            if frame is None:
-                frame = made[key] = self._few(log, batch, batch, before)
+        tracker, made = self._tracker, feed.encodings.of(batch)
+        key = (self._form, tracker.state)
+        known = made.get(key)
+        if known is None:
+            known, is_whole = self._few(batch)
+            if is_whole:
+                made[key] = known
         else:
-            frame = self._few(log, batch, kept, before)
-        if missed is not None:
-            self._missed.append(missed)
-        self._unsent = frame if missed is not None else self._wire.send_now(frame)
+            tracker.state = known.state
+        feed.note_sent(batch.lsn, tracker.late, known.watermark, batch.lsn)
+        self._unsent = known.frame if self._missed else self._wire.send_now(known.frame)
         # With the first row it is settled when the batch ends.
-        busy = bool(is_first or self._unsent or self._missed) or self._rows >= LIVE_ROWS
+        busy = is_first or self._unsent or self._missed or self._rows >= LIVE_ROWS
         if busy or not self._tail.hand_to(self._handed):
             self._woken.set()
 
-    def _few(
-        self, log: int, batch: ChangeBatch, kept: ChangeBatch | None, before: int | None
-    ) -> bytes:
-        """The frame of what is kept of a batch."""
+    def _few(self, batch: ChangeBatch) -> tuple[FewFrame, bool]:
+        """The frame of what is kept of a batch, and whether that is all of it."""
+        tracker, log = self._tracker, self._topics[batch.topic]
+        kept, missed, before = tracker.split(log, batch)
+        if missed is not None:
+            self._missed.append(missed)
         kind, data = NO_ROWS if kept is None else self._columns.encoded(log, kept, before)
-        return b"".join((*self._head(batch.lsn, kind), data))
+        frame = b"".join((*self._head(batch.lsn, kind), data))
+        return FewFrame(frame, tracker.state, tracker.watermark), kept is batch

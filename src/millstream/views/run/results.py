@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.model.result_rows import ResultRows, as_arrow
+from millstream.model.result_rows import ResultRows, as_arrow, places_in
 from millstream.spark.bridge.few_rows import few_arrow, few_reader
 from millstream.views.run.columns import LSN as _LSN_COLUMN
 
@@ -126,6 +126,7 @@ class _Sink:
         self._flushed = flushed
         self._held_back = held_back
         self._schema = pa.ipc.read_schema(pa.py_buffer(wire.receive_message()))
+        self._places = places_in(self._schema)
         self._reader = few_reader(self._schema)
         self._rows: list[Rows] = []
         self._bytes = 0
@@ -195,7 +196,7 @@ class _Sink:
         if reader is None:
             raise AssertionError("a task has sent what it cannot write")
         try:
-            return ResultRows(self._schema, reader(data))
+            return ResultRows(self._schema, reader(data), self._places)
         except (OverflowError, ValueError):  # such as the year 10000, or text that is not UTF-8
             return few_arrow(self._schema, data)
 

@@ -20,6 +20,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  */
 final class Frames {
   static final int ROWS = 1;
+  static final int MORE = 2;
   static final int END = 3;
   static final int FAILED = 4;
   static final int MARK = 5;
@@ -64,6 +65,16 @@ final class Frames {
   /** Whether what all frames up to the last one led to is to be sent now. */
   boolean isMark() {
     return kind == MARK;
+  }
+
+  /** Whether more rows follow those of the last frame, for which what these lead to may wait. */
+  boolean isBehind() {
+    return kind == MORE;
+  }
+
+  /** Whether more is there, or follows for sure. */
+  boolean hasMore() throws IOException {
+    return isBehind() || wire.hasMore();
   }
 
   /** The moment that the feed has passed with the last frame; the least one: that is not known. */
