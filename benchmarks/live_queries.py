@@ -86,7 +86,8 @@ class Measured:
             f"{theirs.seconds / self.seconds:.0%}",
             f"{self.processor:.1f}",
             f"{theirs.processor:.1f}",
-            f"{theirs.processor / self.processor:.0%}",
+            # A view that only filters and projects needs no Java.
+            f"{theirs.processor / self.processor:.0%}" if self.processor else "",
             "yes" if self.exact else "NO",
         )
 

@@ -1,7 +1,7 @@
 """Where the time of one row goes, from the push to the callback of a live view on Spark.
 
     python benchmarks/steps.py                a windowed SUM, one row every 4 ms
-    python benchmarks/steps.py --line         a join: a dataflow
+    python benchmarks/steps.py --join         a join and a sum
     python benchmarks/steps.py --pause 100    ten rows a second
 
 The functions at which a step ends are wrapped to note the time: this costs a microsecond or two.
@@ -134,11 +134,11 @@ def add(found: dict[str, list[float]], times: dict[str, int], began: int) -> Non
 def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--line", action="store_true", help="a dataflow")
+    parser.add_argument("--join", action="store_true", help="a join and a sum")
     parser.add_argument("--rows", type=int, default=6000)
     parser.add_argument("--pause", type=float, default=4.0, help="milliseconds between rows")
     options = parser.parse_args()
-    query = JOINED if options.line else WINDOWED
+    query = JOINED if options.join else WINDOWED
     found = measure(query, options.rows, options.pause / 1000)
     table = Table("step", "until", "p50, us", "p99, us", "goal, us", title="benchmarks/steps.py")
     for step, times in found.items():

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from millstream import errors as errors
     from millstream.client import Client as Client
     from millstream.database import Database as Database
+    from millstream.engine.prepare import Prepared as Prepared
     from millstream.engine.session import Session as Session
     from millstream.errors import Error as Error
     from millstream.log import Log as Log
@@ -61,6 +62,7 @@ _HOMES = {
     "InlineSubscription": "millstream.subscriptions",
     "Log": "millstream.log",
     "Notification": "millstream.subscriptions",
+    "Prepared": "millstream.engine.prepare",
     "Result": "millstream.model.result",
     "Retention": "millstream.log",
     "Sample": "millstream.subscriptions",
@@ -90,6 +92,7 @@ __all__ = [
     "InlineSubscription",
     "Log",
     "Notification",
+    "Prepared",
     "Result",
     "Retention",
     "Sample",
@@ -118,23 +121,26 @@ def open(  # noqa: A001
     master: str | None = None,
     spark_options: Mapping[str, str] | None = None,
 ) -> Database:
-    """Open a database: a directory, made when it is not there; without a path, a temporary one.
+    """Open a database in a directory, which is created if it does not exist.
+
+    Without a path, the database is temporary.
 
     >>> import millstream as ms
     >>> with ms.open() as db:
     ...     _ = db.execute("CREATE SOURCE trades (symbol VARCHAR, price DOUBLE)")
 
     Args:
-        path: the directory.
-        sync_interval: for how long, in seconds, async rows may be written but not on the disk.
+        path: the directory; None: a temporary one.
+        sync_interval: maximum number of seconds between writing async rows and syncing them to
+            disk.
         retention_interval: seconds between two rounds of retention.
-        segment_bytes: a new file of the log is begun when the last one has this size.
+        segment_bytes: size at which the log starts a new file.
         ddl_timeout: seconds that CREATE, DROP and ALTER wait for one another.
-        repair: open it although files of the log are missing or are not the right ones; what was
-            in them is reported to its readers as damage. Without, LogFilesError is raised.
-        spark: your own SparkSession for the views; None: one is started with the first view.
-        master: where that one runs; None: in this machine, embedded.
-        spark_options: more of its options, as for ``SparkSession.builder.config``.
+        repair: open the database although files of the log are missing or wrong. Readers of the
+            lost rows get a damage report. Without ``repair``, LogFilesError is raised.
+        spark: your own SparkSession for views; None: the first view starts one.
+        master: the Spark master of that session; None: embedded in this process.
+        spark_options: further options, as for ``SparkSession.builder.config``.
     """
     from millstream.database import Database  # noqa: PLC0415 - importing the package loads no Arrow
 
@@ -152,16 +158,16 @@ def open(  # noqa: A001
 
 
 def connect(url: str, *, key: str | None = None, timeout: float = 10.0) -> Client:
-    """Connect to a server, which ``millstream serve`` starts: it has the methods of a database.
+    """Connect to a server that ``millstream serve`` runs. A client has the methods of a database.
 
     Args:
-        url: its address, such as ``"http://127.0.0.1:8080"``.
+        url: the server's address, such as ``"http://127.0.0.1:8080"``.
         key: an API key, for a server with ``--auth``.
-        timeout: for how many seconds a call is tried while the server cannot be reached.
+        timeout: seconds for which a call is retried while the server cannot be reached.
 
     Raises:
-        DisconnectedError: it cannot be reached.
-        AuthenticationError: it needs a key, or another one.
+        DisconnectedError: the server cannot be reached.
+        AuthenticationError: the key is missing or wrong.
         MissingExtraError: httpx or websockets is not installed.
     """
     from millstream.client import Client  # noqa: PLC0415 - importing the package loads no Arrow

@@ -1,4 +1,4 @@
-"""``Database``: a session that sees everything, and opens and closes the directory."""
+"""``Database``: a session without restrictions, which opens and closes the directory."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ class Database(Session):
     [('Grace',)]
 
     Args:
-        path: the directory, created when there is none; None: a temporary one, removed on close.
-        sync_interval: for how long, in seconds, async rows may be written but not on the disk;
-            from 0 on.
-        retention_interval: seconds between two rounds of retention, from 0.001 on.
-        segment_bytes: a new file of the log is begun when the last one has this size.
+        path: the directory, created if it does not exist; None: a temporary one, removed on close.
+        sync_interval: maximum number of seconds between writing async rows and syncing them to
+            disk; at least 0.
+        retention_interval: seconds between two rounds of retention; at least 0.001.
+        segment_bytes: size at which the log starts a new file.
         ddl_timeout: seconds that CREATE, DROP and ALTER wait for one another.
-        repair: open it although files of the log are missing or are not the right ones; what was
-            in them is reported to its readers as damage. Without, LogFilesError is raised.
-        spark: your own SparkSession for the views; None: one is started with the first view.
-        master: where that one runs; None: in this machine, embedded.
-        spark_options: more of its options, as for ``SparkSession.builder.config``.
+        repair: open the database although files of the log are missing or wrong. Readers of the
+            lost rows get a damage report. Without ``repair``, LogFilesError is raised.
+        spark: your own SparkSession for views; None: the first view starts one.
+        master: the Spark master of that session; None: embedded in this process.
+        spark_options: further options, as for ``SparkSession.builder.config``.
     """
 
     _clock: Clock = staticmethod(system_clock)  # ``millstream.testing`` has others
@@ -106,9 +106,10 @@ class Database(Session):
         role: Role = "admin",
         directories: Sequence[Path] | None = None,
     ) -> Session:
-        """The database as one tenant sees it: every statement, and every way to read or write.
+        """Return the database as one tenant or role sees it.
 
-        With None it sees everything, as the database itself, and LISTENs to channels of its own.
+        The restriction applies to every statement and every call that reads or writes. Without
+        a tenant, the session sees all rows, and LISTENs to channels of its own.
 
         >>> import millstream as ms
         >>> with ms.open() as db:
@@ -118,9 +119,9 @@ class Database(Session):
         millstream.errors.RoleError: the role 'read' cannot run DELETE...
 
         Args:
-            tenant: whose rows it sees and changes; None: all.
-            role: what it may do: ``read``, ``write`` (rows, too), ``admin`` (everything).
-            directories: the only directories whose files its statements may name; None: any file.
+            tenant: the tenant whose rows the session reads and writes; None: all rows.
+            role: what the session may do: ``read``; ``write``: also rows; ``admin``: everything.
+            directories: the only directories whose files statements may name; None: any file.
 
         Raises:
             TenantError: the name of the tenant is not a str.
@@ -140,12 +141,12 @@ class Database(Session):
     # ---- looking at it
 
     def metrics(self) -> dict[str, Any]:
-        """Counters of the database, of each source, view and subscription."""
+        """Return counters of the database and of each source, view, subscription and connector."""
         self._check()
         return metrics(self._context)
 
     def topology(self) -> dict[str, Any]:
-        """What flows where: nodes, and edges between their names."""
+        """Return the data flow as nodes, and edges between their names."""
         self._check()
         return topology(self._context)
 
@@ -153,14 +154,14 @@ class Database(Session):
 
     @uninterrupted
     def close(self) -> None:
-        """Commit what was pushed, complete the subscriptions, close the log. Twice is fine.
+        """Commit all pushed rows, complete the subscriptions, and close the log.
 
-        Interrupted, as by Ctrl-C, it goes on in the background; the end of the program waits for
-        it for a few seconds.
+        A second call does nothing. If the call is interrupted, as by Ctrl-C, closing continues in
+        the background; at its end, the program waits for it for a few seconds.
 
         Raises:
-            LogFullError: the disk is full, and rows that were pushed without waiting are lost; the
-                message and ``rows_lost`` say how many.
+            LogFullError: the disk is full, and async rows that were still waiting are lost. The
+                message and ``rows_lost`` have their number.
         """
         if self._finalizer.detach() is not None:
             self._close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 
 import pytest
@@ -33,6 +34,17 @@ def numbers(db, *names, **options):
     for name in names:
         db.execute(f"CREATE SOURCE {name} (n BIGINT){made}")
     return [db.source(name) for name in names]
+
+
+def waits(subscription):
+    """Whether a callback's thread waits for the dispatcher to hand it the next batch."""
+    return subscription._inbox.live.receiver is not None
+
+
+def waits_for_cycle(dispatcher):
+    """Whether a thread other than the dispatcher's waits in ``together``."""
+    frames = sys._current_frames().values()
+    return any(frame.f_code.co_name == "together" for frame in frames)
 
 
 class TestCut:
@@ -212,6 +224,72 @@ class TestCyclesOfOtherThreads:
             assert not waiting.is_done
         waiting.result()
         assert db.query("SELECT n FROM a").fetchall() == [(1,), (2,)]
+
+    def test_what_is_committed_together_is_handed_on_together(self, db, dispatcher):
+        numbers(db, "a")
+        seen, fan_out = [], dispatcher.fan_out
+        subscription = db.subscribe_callback("SELECT n FROM a", lambda b: seen.extend(b.rows))
+
+        def commit(*each):
+            for n in each:
+                dispatcher.commit_here(self.commit_of(db, "a", n))
+
+        Background(commit, 0).result()  # its thread has started, and waits for the next one
+        wait_until(lambda: seen and waits(subscription))
+
+        def together():
+            with dispatcher.together():
+                commit(1, 2)
+                assert fan_out.handed
+                assert seen == [(0,)]
+            assert (fan_out.handed, fan_out.wakes) == ([], [])
+            commit(3)
+            assert (fan_out.handed, fan_out.wakes) == ([], []), "by itself it is handed on at once"
+
+        Background(together).result()
+        wait_until(lambda: seen == [(0,), (1,), (2,), (3,)])
+
+    def test_what_waits_is_handed_on_with_the_commit_of_another_thread(self, db, dispatcher):
+        (source,) = numbers(db, "a")
+        seen = []
+        subscription = db.subscribe_callback("SELECT n FROM a", lambda b: seen.extend(b.rows))
+        source.push((0,))
+        wait_until(lambda: seen and waits(subscription))
+
+        def together():
+            with dispatcher.together():
+                dispatcher.commit_here(self.commit_of(db, "a", 1))
+                source.push((2,))
+                wait_until(lambda: seen == [(0,), (1,), (2,)])
+
+        Background(together).result()
+
+    def test_what_waits_is_handed_on_before_a_wait_for_the_disk(self, db, dispatcher, monkeypatch):
+        monkeypatch.setattr(loop, "_RETRY", 0.001)
+        (source,) = numbers(db, "a")
+        seen = []
+        subscription = db.subscribe_callback("SELECT n FROM a", lambda b: seen.extend(b.rows))
+        source.push((0,))
+        wait_until(lambda: seen and waits(subscription))
+
+        def together():
+            with dispatcher.together():
+                dispatcher.commit_here(self.commit_of(db, "a", 1))
+                dispatcher.wait_for_retry()
+                wait_until(lambda: seen == [(0,), (1,)])
+
+        Background(together).result()
+
+    def test_begins_together_when_no_cycle_is_running(self, dispatcher):
+        def together():
+            with dispatcher.together():
+                pass
+
+        with paused(dispatcher):
+            waiting = Background(together)
+            wait_until(lambda: waiting.is_done or waits_for_cycle(dispatcher))
+            assert not waiting.is_done
+        waiting.result()
 
     def test_all_at_once_and_nothing_twice(self, db, dispatcher):
         sources = numbers(db, "a", "b")

@@ -6,7 +6,6 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 from millstream.testing import TIMEOUT, engine_of, wait_until
-from millstream.views.partitions.query import PartedQuery
 from millstream.views.run.runner import _PARK_SECONDS as PATIENCE
 from millstream.views.run.runner import Runner
 
@@ -33,6 +32,11 @@ def runner_of(db, view):
 def is_on_spark(runner):
     """Whether a query of Spark runs a view, not this process alone."""
     return isinstance(runner, Runner)
+
+
+def until_started(runner):
+    """Wait until the query of a view runs, or has failed."""
+    wait_until(lambda: runner.state != "starting", "a query that has started")
 
 
 def running(db, view):
@@ -67,16 +71,14 @@ def end_batch(runner):
 
     As there, not for ever: one that has just begun may not end, and is read again.
     """
-    live = runner._feed.live
-    live.end_batch()
-    live.wait_parked(PATIENCE)
+    runner._feed.end_batch()
+    runner._feed.live.wait_parked(PATIENCE)
 
 
 def queries_of(runner):
-    """The queries of a view that run in Spark: one, or one for each of its parts."""
-    query = runner._query
-    parts = query.parts if isinstance(query, PartedQuery) else [query]
-    return [each for part in parts for each in part.session.streams.active]
+    """The queries of a view that run in Spark: one, or one for each of its partitions."""
+    partitions = runner._query.partitions
+    return [each for partition in partitions for each in partition.session.streams.active]
 
 
 def batches_of(db, source):

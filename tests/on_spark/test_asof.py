@@ -222,7 +222,7 @@ def expected_of_ties(trades, quotes, direction):
     return found
 
 
-# ---- with watermarks on both sides, rows that are done with are let go
+# ---- with watermarks on both sides, rows that can no longer match expire
 
 
 PAST = {
@@ -273,7 +273,7 @@ def test_what_is_past_is_let_go(tmp_path, spark, request, small):
         )
     steps = 10 if small else 36
     for step in range(steps):
-        if step == steps // 2:  # what was let go, and what was kept, is in the checkpoint
+        if step == steps // 2:  # what has expired, and what was kept, is in the checkpoint
             db.close()
             db = ms.open(tmp_path / "db", spark=spark)
         for name, known in (("t", trades), ("q", quotes)):

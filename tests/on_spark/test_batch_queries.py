@@ -34,6 +34,17 @@ QUERIES = [
 ]
 
 
+# What this process has the words for, and not the types or the place.
+BEYOND = [
+    "SELECT SUM(i) AS s, AVG(i) AS a FROM w",
+    """SELECT k, SUM(p * k) AS v FROM w GROUP BY k
+    HAVING SUM(p * k) > (SELECT SUM(p * k) * 0.0001 FROM w)""",
+    """SELECT k FROM w WHERE EXISTS (
+    SELECT 1 FROM (SELECT k, n FROM s WHERE w.k = s.k) AS a JOIN t ON a.k = t.k)""",
+    "SELECT XXHASH64(k) AS h, SOUNDEX('a') AS a FROM w",
+]
+
+
 @pytest.fixture
 def made(db):
     db.execute(
@@ -60,6 +71,20 @@ def test_it_is_what_plain_spark_gives(made, spark):
             made.insert("s", [(5, 50, NOON), (None, None, None)])
             made.insert("t", [(5, None, None)])
             settle(made, "v")
+
+
+def test_what_a_view_takes_is_taken(made, spark):
+    made.execute("CREATE TABLE w (k INT PRIMARY KEY, i INTERVAL, p DECIMAL(28, 10))")
+    made.insert("w", [(n, timedelta(seconds=n), n) for n in range(3)])
+    plain = Plain(spark)
+    schemas = {**SCHEMAS, "w": Schema.of(k="INTEGER", i="INTERVAL", p="DECIMAL(28, 10)")}
+    for name, schema in schemas.items():
+        plain.give(name, schema, made.query(f"SELECT * FROM {name}").fetchall())
+    for sql in BEYOND:
+        assert bag(made.query(sql).to_arrow()) == bag(plain.answer(sql)), sql
+    sql = "SELECT SOUNDEX(name) AS s FROM t WHERE NOW() > TIMESTAMP '2020-01-01' AND k = 1"
+    assert made.query(sql).fetchall() == [("B000",)]
+    assert made.prepare(sql).columns.ddl == "s VARCHAR"
 
 
 def test_an_order_an_as_of_join_and_parameters(made):

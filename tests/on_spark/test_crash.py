@@ -26,7 +26,17 @@ from millstream.testing import TIMEOUT, Mirror, engine_of
 from millstream.views import saver
 
 from ..effort import effort  # noqa: TID252 - tests have no name
-from .observing import EPOCH, MINUTE, batches_of, in_time, rows_of, runner_of, settle, window_of
+from .observing import (
+    EPOCH,
+    MINUTE,
+    batches_of,
+    in_time,
+    rows_of,
+    runner_of,
+    settle,
+    until_started,
+    window_of,
+)
 
 pytestmark = pytest.mark.crash
 
@@ -72,7 +82,7 @@ def work(path, seed):
     db = ms.open(path)
     source, at = db.source("s"), NOON + timedelta(hours=seed)
     for each in engine_of(db).views:
-        runner_of(db, each.view.name).wait_ready(TIMEOUT)
+        until_started(runner_of(db, each.view.name))
     number = 0
     while True:
         rows = []

@@ -23,13 +23,13 @@ import millstream as ms
 from millstream.engine.consistency import inconsistencies
 from millstream.log import Log
 from millstream.log.appending import Appender
-from millstream.testing import TIMEOUT, Mirror, engine_of
+from millstream.testing import Mirror, engine_of
 from millstream.views.run.query import SparkQuery
 from millstream.views.running import RunningView
 from millstream.views.view import View
 
 from .guest import guest, invitation
-from .observing import rows_of, runner_of, settle
+from .observing import rows_of, runner_of, settle, until_started
 
 pytestmark = pytest.mark.crash
 
@@ -85,11 +85,11 @@ def work(path, statement, step):
     """Carry out a statement up to a step; 0 when it has fewer."""
     db = ms.open(path, spark=guest())
     if "v" in engine_of(db).views:
-        runner_of(db, "v").wait_ready(TIMEOUT)
+        until_started(runner_of(db, "v"))
     die_at(step)
     db.execute(STATEMENTS[statement])
     if "v" in engine_of(db).views:
-        runner_of(db, "v").wait_ready(TIMEOUT)
+        until_started(runner_of(db, "v"))
     return 0
 
 

@@ -248,7 +248,7 @@ def test_what_a_view_reads_through_cannot_be_dropped(db):
             db.execute(f"DROP {name}")
 
 
-def test_another_plan_begins_anew_and_shows_nothing_again(tmp_path, spark):
+def test_another_plan_is_rebuilt_and_shows_nothing_again(tmp_path, spark):
     sql = (
         "CREATE TABLE t (id BIGINT PRIMARY KEY, k BIGINT); CREATE SOURCE s (k BIGINT, n BIGINT);"
         "CREATE MATERIALIZED VIEW v AS SELECT t.id, s.n FROM s JOIN t ON s.k = t.k"

@@ -42,7 +42,7 @@ def test_the_checkpoint_of_a_view_finds_no_room(disk, spark):
         push(source, totals, 0, 1000)
         settle(db, "v")
         disk.fill()
-        runner_of(db, "v")._feed.live.end_batch()  # whose end is written to its checkpoint
+        runner_of(db, "v")._feed.end_batch()  # whose end is written to its checkpoint
         wait_until(lambda: shown(db)["restarts"])
         assert "No space left on device" in shown(db)["error"]
         disk.fill()

@@ -98,7 +98,7 @@ def with_trimmed(path, spark, view, *sources):
     return before
 
 
-def test_a_view_that_cannot_begin_anew_says_so_until_it_is_replaced(tmp_path, spark):
+def test_a_view_that_cannot_be_rebuilt_says_so_until_it_is_replaced(tmp_path, spark):
     without_checkpoints(tmp_path / "db", spark, SUMS, "s")
     with ms.open(tmp_path / "db", spark=spark) as db:
         row = shown(db, "v")
@@ -128,7 +128,7 @@ def test_a_view_that_cannot_begin_anew_says_so_until_it_is_replaced(tmp_path, sp
         assert (shown(db, "v")["state"], shown(db, "v")["error"]) == ("live", None)
 
 
-def test_a_line_of_another_plan_that_cannot_begin_anew_says_so(tmp_path, spark):
+def test_a_dataflow_of_another_plan_that_cannot_be_rebuilt_says_so(tmp_path, spark):
     before = with_trimmed(tmp_path / "db", spark, f"SELECT MAX(total) AS most FROM ({SUMS})", "s")
     [noted] = (tmp_path / "db" / "views").glob(f"*/{_FINGERPRINT}")
     fingerprint = noted.read_text()
@@ -145,7 +145,7 @@ def test_a_line_of_another_plan_that_cannot_begin_anew_says_so(tmp_path, spark):
         assert rows_of(db, "v") == Counter([(500,)])
 
 
-def test_a_view_of_two_logs_that_cannot_begin_anew_says_so(tmp_path, spark):
+def test_a_view_of_two_logs_that_cannot_be_rebuilt_says_so(tmp_path, spark):
     both = SUMS.replace("FROM s", "FROM (SELECT * FROM s UNION ALL SELECT * FROM t)")
     before = without_checkpoints(tmp_path / "db", spark, both, "s", "t")
     with ms.open(tmp_path / "db", spark=spark) as db:
@@ -159,7 +159,7 @@ def test_a_view_of_two_logs_that_cannot_begin_anew_says_so(tmp_path, spark):
         assert {k: (total, c) for k, total, c in rows_of(db, "v")} == wanted
 
 
-def test_a_view_that_begins_anew_delivers_nothing_twice(tmp_path, spark):
+def test_a_view_that_is_rebuilt_delivers_nothing_twice(tmp_path, spark):
     names = {"v": 1, "lines": 0, "minutes": 2}
     mirrors = {name: Mirror(key_columns=keyed) for name, keyed in names.items()}
     with ms.open(tmp_path / "db", spark=spark) as db:

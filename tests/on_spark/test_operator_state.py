@@ -1,4 +1,4 @@
-"""The state of dataflows: keys with many rows, rows that are let go, restarts, sizes."""
+"""The state of dataflows: keys with many rows, rows that expire, restarts, sizes."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class TestBounds:
         db = ms.open(tmp_path / "db", spark=spark)
         self.make(db)
         for minute in range(0, 40, 2):
-            if minute == 20:  # what was let go, and what was kept, is in the checkpoint
+            if minute == 20:  # what has expired, and what was kept, is in the checkpoint
                 db.close()
                 db = ms.open(tmp_path / "db", spark=spark)
             self.push(db, minute, chance)
@@ -154,7 +154,7 @@ class TestBounds:
 
 
 class TestClosedWindows:
-    """Groups whose window has closed for good are let go, and what was joined for them."""
+    """Groups whose window has closed for good expire, and what was joined for them."""
 
     VIEWS = {  # noqa: RUF012
         "equal": "SELECT a.id, TUMBLE_END(a.ts, {0}) AS ends, COUNT(*) AS n, MAX(b.n) AS most, "

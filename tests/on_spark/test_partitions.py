@@ -159,16 +159,16 @@ def test_killed_and_opened_again(tmp_path, spark):
 
 
 def put_one_part_back(path):
-    """As if the process had been killed when all parts but one had noted their last batch."""
+    """As if the process had been killed when all partitions but one had noted their last batch."""
     for view in (path / "views").iterdir():
-        part = view / "part1"
+        partition = view / "part1"
         commits = sorted(
-            int(each.name) for each in (part / "commits").iterdir() if each.name.isdigit()
+            int(each.name) for each in (partition / "commits").iterdir() if each.name.isdigit()
         )
         assert len(commits) > 1
-        before = offset_in(part)
-        (part / "commits" / str(commits[-1])).unlink()
-        assert offset_in(part).lsn < before.lsn == offset_in(view / "part0").lsn
+        before = offset_in(partition)
+        (partition / "commits" / str(commits[-1])).unlink()
+        assert offset_in(partition).lsn < before.lsn == offset_in(view / "part0").lsn
 
 
 def test_one_part_fails_and_all_go_on(db):
@@ -178,7 +178,7 @@ def test_one_part_fails_and_all_go_on(db):
     settle(db, "sums")
     runner = runner_of(db, "sums")
     wait_until(lambda: runner.state == "live")
-    runner._query.parts[1].session.streams.active[0].stop()
+    runner._query.partitions[1].session.streams.active[0].stop()
     db.source("t").push_batch([(key, 1) for key in KEYS])
     settle(db, "sums")
     assert rows_of(db, "sums") == Counter((key, 2, 2) for key in KEYS)

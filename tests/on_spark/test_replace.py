@@ -50,7 +50,7 @@ def test_the_new_one_goes_on_where_it_was_built(tmp_path, spark, monkeypatch):
         replacing.result()
         running = engine_of(db).views["v"]
         place = offset_in(engine_of(db).views.storage.checkpoint_of(running.planned.definition))
-        assert place is not None  # it has not begun anew
+        assert place is not None  # it was not rebuilt
         assert place.lsn >= 1000
         db.insert("s", [(2, 5), (8, 8)])
         pushed += [(2, 5), (8, 8)]

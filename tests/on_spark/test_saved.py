@@ -149,7 +149,7 @@ def everything(path, spark, options, *, lose):
             log = engine_of(db).log
             log.retain()
             lows = {name: log.topic(name).low_lsn for name in log.topics}
-        shutil.rmtree(path / "views")  # over and changing begin anew, at the LSN they have shown
+        shutil.rmtree(path / "views")  # over and changing are rebuilt, at the LSN they have shown
     return found, lows
 
 

@@ -284,7 +284,7 @@ def test_final_comes_when_no_row_can_change_it(db, minutes):
 
 
 class TestState:
-    """Rows and sessions are let go with the watermark, whatever of them is selected."""
+    """Rows and sessions expire with the watermark, whatever of them is selected."""
 
     VIEWS = {  # noqa: RUF012
         "neither": f"SELECT who, COUNT(*) AS n {BY_SESSION}",

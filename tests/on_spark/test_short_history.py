@@ -26,7 +26,7 @@ def rows(db, sql):
     return sorted(map(tuple, db.query(sql).fetchall()))
 
 
-def test_begin_with_the_rows_and_begin_anew(tmp_path, spark):
+def test_begin_with_the_rows_and_rebuild(tmp_path, spark):
     path = tmp_path / "db"
     with ms.open(path, spark=spark, segment_bytes=4000) as db:
         db.execute(
@@ -47,7 +47,7 @@ def test_begin_with_the_rows_and_begin_anew(tmp_path, spark):
         change(db, 230, 235)
         assert rows(db, f"SELECT * FROM sums AS OF {past}") == wanted
         db.wait_for("sums", lsn=db.lsn, timeout=120)
-    shutil.rmtree(path / "views")  # it begins anew, at the LSN that it has shown
+    shutil.rmtree(path / "views")  # it is rebuilt, at the LSN that it has shown
     with ms.open(path, spark=spark, segment_bytes=4000) as db:
         change(db, 235, 240)
         db.wait_for("sums", lsn=db.lsn, timeout=120)

@@ -1,4 +1,4 @@
-"""State: groups of windows that have closed are let go, and every result stays what it is."""
+"""State: groups of windows that have closed expire, and every result stays what it is."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_late_rows_every_emit_and_a_view_over_a_view(db, spark):
         shown = {name: len(again.query(f"SELECT * FROM {name}")) for name in LATE}
         assert all(kept(again, name) < shown[name] / 2 for name in LATE if name != "revised")
 
-        # Of a window that was let go, a row is late: it is counted, and brings nothing back.
+        # Of a window that has expired, a row is late: it is counted, and brings nothing back.
         late = engine_of(again).views["tumbled"].late_rows
         twin.push("ticks", [("a", 1, None, EVE + 30 * SECOND), ("new", 1, None, EVE)])
         twin.check()

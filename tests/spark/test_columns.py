@@ -2,6 +2,8 @@
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from millstream.model import ChangeBatch, Schema
 from millstream.views.run.columns import FeedColumns, feed_schema, name_in_feed
@@ -26,6 +28,21 @@ def test_names_of_several_say_which():
     names = feed_schema([ONE, OTHER]).names
     assert names == ["_0_symbol", "_0_qty", "_1_symbol", "_1_price", *HIDDEN]
     assert name_in_feed(1, "price", 2) == "_1_price"
+
+
+def test_the_columns_that_are_wanted_of_a_log():
+    """Of a log of which none is wanted, one, by which its rows count."""
+    columns = FeedColumns([ONE, OTHER], ["_1_price", *HIDDEN])
+    assert (columns.wanted(0), columns.wanted(1)) == (["symbol"], ["price"])
+    assert FeedColumns([ONE], ["qty", *HIDDEN]).wanted(0) == ["qty"]
+
+
+def test_rows_of_some_columns_of_a_log():
+    columns = FeedColumns([ONE, OTHER], ["_1_price", "_log"])
+    made = columns.batch(1, batch(OTHER.select(["price"]), [(1.5,), (None,)]), None)
+    assert made.to_pylist() == [{"_1_price": 1.5, "_log": 1}, {"_1_price": None, "_log": 1}]
+    counted = columns.batch(0, batch(ONE.select(["symbol"]), [("a",)]), None)
+    assert counted.to_pylist() == [{"_1_price": None, "_log": 0}]
 
 
 def test_rows_of_one_log():
@@ -87,3 +104,24 @@ def test_rows_that_a_filter_left_have_their_own_lsns():
     kept = batch(ONE, [("a", 1), ("b", 2), ("c", 3)]).keep_places([0, 2])
     made = FeedColumns([ONE], ["qty", "_lsn"]).batch(0, kept, None)
     assert made.to_pylist() == [{"qty": 1, "_lsn": 10}, {"qty": 3, "_lsn": 12}]
+
+
+@given(st.data())
+def test_batches_made_together_are_those_made_alone(data):
+    """Of several logs, with rows as tuples or Arrow, weights, watermarks, or nothing at all."""
+    columns = FeedColumns([ONE, OTHER], ["_1_price", "_0_qty", "_0_symbol", *HIDDEN])
+    parts, lsn = [], 1
+    for _ in range(data.draw(st.integers(1, 8))):
+        log = data.draw(st.integers(0, 1))
+        schema, value = ((ONE, 7), (OTHER, 2.5))[log]
+        size = data.draw(st.sampled_from([0, 1, 2, 3, 200]))
+        weights = data.draw(st.sampled_from([None, [-1] * size]))
+        made = batch(schema, [("x", value), (None, None)] * size, lsn, weights and weights * 2)
+        if data.draw(st.booleans()):
+            made.arrow  # noqa: B018 - from now on it holds Arrow
+        if data.draw(st.booleans()):
+            made = made.keep_places(range(0, len(made), 2))
+        parts.append((log, (made, data.draw(st.sampled_from([None, 5, 6])))))
+        lsn += 2 * size + data.draw(st.integers(0, 1))
+    alone = [columns.batch(log, rows, mark) for log, (rows, mark) in parts]
+    assert columns.joined(parts) == pa.concat_batches(alone)

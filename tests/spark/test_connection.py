@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
+from functools import partial
 
 import pytest
 
 from millstream.spark.bridge.connection import Connection, SharedReceiver
-from millstream.testing import Background, wait_until
+from millstream.testing import TIMEOUT, Background, wait_until
 
 
 @pytest.fixture
@@ -58,6 +60,40 @@ def test_one_thread_serves_all(guests):
     wait_until(lambda: all(guest.got == bytes(range(50)) for guest in guests))
     assert {name for guest in guests for name in guest.threads} == {"millstream-receiver"}
     assert not any(guest.serving.is_done for guest in guests)
+
+
+def test_those_that_have_something_at_the_same_time_are_served_together():
+    blocks, gate = [], threading.Event()
+
+    @contextlib.contextmanager
+    def together():
+        blocks.append([])
+        yield
+
+    def ready(number, conn):
+        conn.recv(16)
+        blocks[-1].append(number)
+        return number > 0 or gate.wait(TIMEOUT)
+
+    receiver = SharedReceiver(together)
+    pairs = [socket.socketpair() for _ in range(5)]
+    serving = [
+        Background(receiver.serve, theirs, partial(ready, number, theirs))
+        for number, (_, theirs) in enumerate(pairs)
+    ]
+    wait_until(lambda: len(receiver._selector.get_map()) == len(pairs) + 1)
+    for ours, _ in pairs:
+        ours.sendall(b"x")
+        wait_until(lambda: [0] in blocks)  # the others come while the first is served
+    gate.set()
+    wait_until(lambda: sum(map(len, blocks)) == len(pairs))
+    assert [sorted(block) for block in blocks if block] == [[0], [1, 2, 3, 4]]
+    receiver.close()
+    for each in serving:
+        each.result()
+    for pair in pairs:
+        for conn in pair:
+            conn.close()
 
 
 def test_a_connection_that_wants_its_own_thread_gets_it(guests):

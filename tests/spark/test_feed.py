@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 import millstream as ms
 from millstream.spark.bridge.connection import Connection
-from millstream.spark.bridge.frames import MARK
-from millstream.testing import TIMEOUT, engine_of
+from millstream.spark.bridge.frames import MARK, MORE
+from millstream.testing import TIMEOUT, engine_of, wait_until
 from millstream.views.plan.plan import Window
+from millstream.views.run import live as live_feed
 from millstream.views.run.checkpoint import Offset
 from millstream.views.run.feed import ViewFeed
 from millstream.views.run.inputs import FeedInputs
@@ -53,7 +54,7 @@ class Frames:
         kind, lsn, size = HEADER.unpack(self._in.read(HEADER.size))
         offset = self._in.read(size).decode()
         rows = []
-        if kind in (1, MARK):
+        if kind in (1, MARK, MORE):
             message = pa.ipc.read_message(self._in)
             rows = pa.ipc.read_record_batch(message, self.schema).to_pylist()
         elif kind == 6:
@@ -109,13 +110,14 @@ class Play:
         self.source.push_batch([(number + n, ts) for n, ts in enumerate(moments)])
         self.db.flush()
 
-    def feed(self):
+    def feed(self, encodings=None, lateness=0, **others):
         engine = engine_of(self.db)
         inputs = FeedInputs(
             (self.name,),
             (engine.catalog[self.name].schema,),
             self.window,
             (1,),
+            lateness,
             timed={0} if self.window else set(),
         )
         live = LiveFeed(
@@ -124,7 +126,8 @@ class Play:
             engine.dispatcher,
             engine.select_all,
             on_late=lambda batch: self.late.extend(batch.rows),
-            encodings=Encodings(),
+            encodings=encodings or Encodings(),
+            **others,
         )
         return ViewFeed(live, on_committed=self.committed.append, on_idle=lambda lsn: None)
 
@@ -140,7 +143,7 @@ def until_it_ends(serve, *args):
 
 
 def ask(feed, verb, *words):
-    return feed._answer(verb, words)
+    return feed._answer(0, verb, words)
 
 
 def reader_of(feed, start=None):
@@ -192,10 +195,54 @@ def read(play, start):
         assert (kind, Offset.of(offset).lsn) == (1, reached)
         found += rows
         places.append((offset, len(found)))
-    feed.live.end_batch()
+    feed.end_batch()
     rest, end = frames.all()
     feed.live.drop_tail()
     return found + rest, places, Offset.of(end)
+
+
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@given(
+    seconds=st.lists(st.none() | st.integers(-200, 400), min_size=2, max_size=12),
+    lateness=st.lists(st.sampled_from([0, 0, 60_000_000]), min_size=2, max_size=5),
+)
+def test_views_that_share_frames_get_what_each_would_get_alone(opened, seconds, lateness):
+    """One row at a time, sent by the dispatcher: which is late differs from view to view."""
+    play, shared = Play(opened), Encodings()
+    feeds = [play.feed(shared, each) for each in lateness]
+    alone = [play.feed(None, each) for each in lateness]
+    readers = [reader_of(feed) for feed in (*feeds, *alone)]
+    for number, each in enumerate(seconds):
+        play.push(each)
+        sent = [reader.next() for reader in readers]
+        assert sent[: len(feeds)] == sent[len(feeds) :]
+        for feed in (*feeds, *alone):
+            wait_until(lambda feed=feed: sends_at_once(feed))
+        if number == 0:
+            encoded = []
+            shared.of = noted(shared.of, encoded)
+    frames = [made for made in encoded[:: len(feeds)] if len(set(lateness)) == 1]
+    assert all(len(made) <= 1 for made in frames), "worked out once for all that are alike"
+    found = [feed.live.late for feed in feeds]
+    assert found == [feed.live.late for feed in alone]
+    for feed, reader in zip((*feeds, *alone), readers, strict=True):
+        feed.live.drop_tail()
+        reader.close()
+
+
+def noted(function, results):
+    """A function whose results are noted."""
+
+    def call(*args):
+        results.append(function(*args))
+        return results[-1]
+
+    return call
+
+
+def sends_at_once(feed):
+    """Whether the dispatcher will send the next rows itself: the connection's thread sleeps."""
+    return feed.live._tail._inbox.live.receiver is not None
 
 
 def test_results_that_were_taken_already_have_the_watermark_that_they_had(opened):
@@ -204,8 +251,7 @@ def test_results_that_were_taken_already_have_the_watermark_that_they_had(opened
     for seconds in ((1, 2), (30,), (400,), (401,)):
         play.push(*seconds)
     lsns = [lsn for lsn, *_ in play.log()]
-    feed = play.feed()
-    feed.live.shown_lsn = lambda: lsns[2]
+    feed = play.feed(shown_lsn=lambda: lsns[2])
     frames = reader_of(feed)
     kind, lsn, offset, rows = frames.next()
     assert (kind, lsn, [row["_lsn"] for row in rows]) == (MARK, lsns[2], lsns[:3])
@@ -240,8 +286,30 @@ def test_a_mark_comes_back_for_what_is_of_another_log(opened):
     assert (kind, reached >= lsn, rows) == (1, True, [])
     ((newest, *_),) = play.log()
     assert feed.live.sent_at(reached)[1] == newest  # what comes back with the mark is of the row
-    feed.live.end_batch()
+    feed.end_batch()
     assert Offset.of(frames.all()[1]).lsn >= lsn
+    feed.live.drop_tail()
+
+
+def test_while_it_is_far_behind_frames_say_that_more_follow(opened, monkeypatch):
+    """Never the last one: what its rows lead to would wait for ever."""
+    monkeypatch.setattr(live_feed, "_BEHIND", 4)
+    monkeypatch.setattr(live_feed, "_MERGED", 1)
+    play, other = Play(opened, window=None), Play(opened)
+    for _ in range(6):
+        play.push(0, 1)
+    other.push(*range(8))  # it is behind by those of another log, and has nothing to send of them
+    feed = play.feed()
+    frames, found, kinds = reader_of(feed), [], []
+    while len(found) < 12:
+        kind, _, _, rows = frames.next()
+        kinds.append(kind)
+        found += rows
+    assert [(row["_lsn"], row["n"]) for row in found] == [row[:2] for row in play.log()]
+    assert set(kinds[:-1]) == {MORE}
+    assert kinds[-1] == 1
+    feed.end_batch()
+    assert frames.all()[0] == []
     feed.live.drop_tail()
 
 
@@ -256,7 +324,7 @@ def test_rows_come_as_they_are_pushed_and_in_order(opened):
         rows += frames.next()[3]
     pushing.join()
     assert [(row["_lsn"], row["n"]) for row in rows] == [row[:2] for row in play.log()]
-    feed.live.end_batch()
+    feed.end_batch()
     assert frames.all()[0] == []
     feed.live.drop_tail()
 
@@ -264,13 +332,14 @@ def test_rows_come_as_they_are_pushed_and_in_order(opened):
 def test_it_reports_that_rows_are_taken_and_that_all_is_sent(opened):
     play, reported = Play(opened), SimpleQueue()
     play.push(0, 1)
-    feed = play.feed()
-    feed.live.on_reading = lambda: reported.put("reading")
-    feed.live.on_quiet = lambda: reported.put(feed.live.sent_lsn)
+    feed = play.feed(
+        on_reading=lambda: reported.put("reading"),
+        on_quiet=lambda: reported.put(feed.live.sent_lsn),
+    )
     frames = reader_of(feed)
     assert reported.get(timeout=TIMEOUT) == "reading"
     assert reported.get(timeout=TIMEOUT) == opened.lsn
-    feed.live.end_batch()
+    feed.end_batch()
     assert len(frames.all()[0]) == 2
     assert reported.empty()
     feed.live.drop_tail()
@@ -282,7 +351,7 @@ def test_after_the_end_of_a_batch_it_is_parked(opened):
     feed = play.feed()
     frames = reader_of(feed)
     frames.next()
-    feed.live.end_batch()
+    feed.end_batch()
     _, end = frames.all()
     assert not feed.live.wait_parked(0)
     ours, theirs = socket.socketpair()

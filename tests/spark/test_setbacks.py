@@ -10,7 +10,7 @@ import pytest
 
 from millstream.errors import JavaDiedError, LogFullError, SparkStartError
 from millstream.spark.errors import SparkError
-from millstream.spark.last_words import ended_by, last_words
+from millstream.spark.java_process import ended_by, last_words
 from millstream.views.run.setbacks import Setbacks
 
 ROW = SparkError("[DIVIDE_BY_ZERO] Division by zero.")

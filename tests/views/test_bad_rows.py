@@ -14,7 +14,7 @@ from millstream.model.batch import ChangeBatch
 from millstream.model.schema import Schema
 from millstream.sql import parse, plan_select
 from millstream.testing import TIMEOUT, Mirror, engine_of
-from millstream.views.bad_rows import BadRows
+from millstream.views.failures import BadRows
 
 from ..seed import SEED  # noqa: TID252
 

@@ -1,14 +1,15 @@
-"""The contract of connectors: what an author writes, and the values that travel. Pure.
+"""The contract of connectors: the classes that an author writes, and the values they use. Pure.
 
-A source connector brings rows in: ``SourceConnector`` is made with its settings and opened at a
-position, and its reader gives deliveries. One delivery is one commit of the log: its rows, what was
-rejected, and the position after it are there together or not at all. So nothing is lost and nothing
-comes twice, whatever is killed, if the reader goes on after exactly the position it is opened at.
+A source connector reads rows from another system. ``SourceConnector`` is created with its settings
+and opened at a position; its reader returns deliveries. A delivery is one commit of the log: its
+rows, the rejected records and the position after it are stored together or not at all. So no row is
+lost or stored twice, whatever is killed, if the reader resumes after exactly the position at which
+it is opened.
 
-A sink connector takes changes out: its writer is given batches in LSN order. One that stores the
-token of a batch together with its rows, in one transaction outside, is ``transactional``: it is
-resumed after that token, exactly once. Any other is resumed after what was acknowledged here, at
-least once.
+A sink connector writes changes to another system: its writer gets batches in LSN order. A sink that
+stores the token of a batch together with its rows, in one transaction of the other system, is
+``transactional``: it resumes after that token, exactly once. Any other sink resumes after the last
+acknowledged batch, at least once.
 
 >>> from millstream import Schema
 >>> class Numbers(SourceConnector):
@@ -62,20 +63,20 @@ class Option:
     """An option that a connector takes in WITH (...).
 
     Attributes:
-        name: in small letters, with underscores. One that ends with ``.*`` stands for all that
-            begin so: ``kafka.*`` for ``kafka.fetch.min.bytes``.
-        kind: what its value is: text, int, float, bool, duration (``'5 seconds'``: a float, in
+        name: in lower case, with underscores. A name that ends with ``.*`` stands for all options
+            with that prefix: ``kafka.*`` for ``kafka.fetch.min.bytes``.
+        kind: the type of the value: text, int, float, bool, duration (``'5 seconds'``: a float, in
             seconds), size (``'64 MB'``: an int, in bytes), choice (one of ``choices``), json
             (text that is parsed) or place (a path of a file or directory, or its URL).
-        required: whether it must be given.
-        default: its value when it is not given.
-        secret: whether it is never shown. Its value may be ``${env:NAME}`` or ``${file:/path}``.
-        choices: of a choice, the values.
-        help: what it means, in a few words.
-        least: of a number, the least that it may be.
-        most: of a number, the greatest that it may be.
-        embedded: whether only an embedded database takes it: it decides what code runs, or which
-            files are used, and ``--files-dir`` of a server could not bound it.
+        required: whether the option must be given.
+        default: the default value.
+        secret: whether the value is masked. It may be ``${env:NAME}`` or ``${file:/path}``.
+        choices: the values of a choice.
+        help: a short description.
+        least: the minimum of a number.
+        most: the maximum of a number.
+        embedded: whether only an embedded database accepts the option, because it decides which
+            code runs or which files are used, and ``--files-dir`` of a server cannot restrict it.
     """
 
     name: str
@@ -90,7 +91,7 @@ class Option:
     embedded: bool = False
 
     def covers(self, name: str) -> bool:
-        """Whether it is the option of a name.
+        """Return whether this option covers an option name.
 
         >>> Option("kafka.*").covers("kafka.acks"), Option("topic").covers("topics")
         (True, False)
@@ -103,10 +104,10 @@ WITHIN: Final = "within"
 
 
 class Settings(Mapping[str, Any]):
-    """The values of all options of a connector, checked; secrets and references are resolved.
+    """The checked values of all options of a connector, with references to secrets resolved.
 
-    What was not given has its default; options of ``.*`` are there only if they were given. Its
-    text shows no secret.
+    Options that were not given have their defaults; options of ``.*`` are included only if they
+    were given. The ``repr`` masks secrets.
 
     >>> Settings({"topic": "orders", "password": "hunter2"}, secrets=("password",))
     Settings(topic='orders', password='***')
@@ -128,7 +129,7 @@ class Settings(Mapping[str, Any]):
         return len(self._values)
 
     def under(self, prefix: str) -> dict[str, Any]:
-        """Those of an option that ends with ``.*``, without the prefix.
+        """Return the values with a prefix, such as those of ``kafka.*``, without the prefix.
 
         >>> Settings({"kafka.acks": "all", "topic": "t"}).under("kafka.")
         {'acks': 'all'}
@@ -152,12 +153,12 @@ class Settings(Mapping[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A record that cannot be taken; it goes to the dead letters, in the commit of its delivery.
+    """A record that cannot be stored. It goes to the dead letters, in the commit of its delivery.
 
     Attributes:
-        reason: why, in plain words.
-        payload: the record as it came.
-        origin: where it was, such as ``orders/3@1042``; empty when that means nothing.
+        reason: the reason, in plain words.
+        payload: the unchanged record.
+        origin: the position of the record, such as ``orders/3@1042``; may be empty.
     """
 
     reason: str
@@ -167,20 +168,20 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """What is committed as one: rows or changes, the position after them, what was rejected.
+    """One commit: rows or changes, the position after them, and rejected records.
 
     Attributes:
-        rows: new rows of a source; of a table, rows that are upserted. Arrow data whose columns
-            are found by name (missing ones are NULL), or tuples in the order of the columns.
-            Tuples that do not fit are rejected one by one; Arrow data must fit as a whole.
-        changes: of a table, changes in order, after ``rows``. Of one key only the last one counts:
-            a delivery is one transaction, and nobody sees its middle.
-        position: a JSON value; ``open`` is given it to go on after this delivery. It says
-            everything that is needed, that a snapshot is half done as well. None: as before.
-        rejected: what cannot be taken.
-        watermark: of a source: event time has come so far (datetime, or microseconds since 1970).
-        new_columns: nullable columns that the outside has got, added at the end before the rows
-            are taken; those that exist are passed over.
+        rows: new rows of a source; rows to upsert into a table. Arrow data, whose columns are
+            matched by name (missing columns are NULL), or tuples in the order of the columns.
+            Invalid tuples are rejected one by one; Arrow data must be valid as a whole.
+        changes: changes of a table, in order, after ``rows``. For each key only the last change
+            counts, because a delivery is one transaction.
+        position: a JSON value that ``open`` gets to resume after this delivery. It must contain
+            everything that is needed, also that a snapshot is half done. None: unchanged.
+        rejected: records that cannot be stored.
+        watermark: the watermark of a source (a datetime, or microseconds since 1970).
+        new_columns: nullable columns that are new in the other system. They are added at the end,
+            before the rows are stored; existing columns are ignored.
     """
 
     rows: pa.Table | pa.RecordBatch | Sequence[Row] = ()
@@ -192,7 +193,7 @@ class Delivery:
 
 
 class SourceEnd(Exception):  # noqa: N818 - as StopIteration
-    """Raised by ``read`` when nothing will ever come again: the connector has finished."""
+    """Raised by ``read`` at the end of the input: the connector has finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +202,10 @@ class Target:
 
     Attributes:
         name: its name.
-        kind: which of them.
-        schema: its columns and its key; in ``discover``, where there are none yet, it says nothing.
-        id: unique for this object, also among those of that name that were dropped; a slot or a
-            consumer group may be named after it. Letters, digits and underscores. Not final in
+        kind: ``source`` or ``table``.
+        schema: its columns and its key; meaningless in ``discover``, before there are columns.
+        id: unique for this object, also among dropped objects of the same name, so that a slot or
+            a consumer group may be named after it. Letters, digits and underscores. Not final in
             ``check``, before the object exists.
     """
 
@@ -215,73 +216,76 @@ class Target:
 
 
 class SourceReader(ABC):
-    """An opened source connector. One thread uses it, the connector's own."""
+    """An opened source connector. Only the connector's own thread uses it."""
 
     @abstractmethod
     def read(self, timeout: float) -> Delivery | None:
-        """The next delivery; None when nothing came within ``timeout`` seconds.
+        """Return the next delivery, or None if nothing arrives within ``timeout`` seconds.
 
-        It must return soon after the timeout (stopping waits for it), and at once when there is
-        something: it makes no sense to wait for more.
+        The method must return soon after the timeout, because stopping waits for it, and at once
+        when data is available, without waiting for more.
 
         Raises:
-            SourceEnd: nothing will ever come again.
-            ConnectorFailedError: a repetition is in vain; the connector stops.
-            Exception: any other trouble: closed, and opened again after a pause.
+            SourceEnd: the input has ended.
+            ConnectorFailedError: retrying would not help; the connector stops.
+            Exception: any other error: the reader is closed, and opened again after a pause.
         """
 
     def committed(self, position: Any) -> None:  # noqa: ANN401, B027 - may be left as it is
-        """All up to a position is on the disk here: the outside may forget it."""
+        """Called when everything up to a position is on disk: acknowledge it upstream."""
 
     def lag(self) -> int | None:
-        """How far it is behind the outside, in the outside's own unit; None: unknown."""
+        """Return how far the reader is behind, in the other system's unit; None: unknown."""
         return None
 
     def metrics(self) -> dict[str, int | float]:
-        """More numbers, for SHOW CONNECTORS and monitoring. Called by any thread."""
+        """Return further numbers for SHOW CONNECTORS and monitoring. Called by any thread."""
         return {}
 
     def close(self) -> None:  # noqa: B027 - may be left as it is
-        """Let go of connections. Called once, also after an error."""
+        """Close connections. Called once, also after an error."""
 
 
 class SourceConnector(ABC):
     """A kind of source: its options, and how to open it. One module, one class.
 
-    Made anew for each check and each attempt to open, with secrets resolved at that moment.
+    The runtime creates an instance for each check and each attempt to open, and resolves secrets at
+    that moment.
 
     Attributes:
-        settings: the values of its options.
-        target: what it writes to.
+        settings: the values of the options.
+        target: the source or table that the connector writes to.
     """
 
     name: ClassVar[str]
-    """What ``connector = '...'`` says."""
+    """The value of ``connector = '...'``."""
     extra: ClassVar[str] = ""
-    """The extra that installs what it imports: ``pip install 'millstream[kafka]'``."""
+    """The extra that installs the connector's packages: ``pip install 'millstream[kafka]'``."""
     kinds: ClassVar[tuple[TargetKind, ...]] = ("source",)
-    """What it may feed: ``source``, ``table`` or both."""
+    """The kinds of relation that it may write to: ``source``, ``table`` or both."""
     options: ClassVar[tuple[Option, ...]] = ()
-    """The options it takes, besides those that all have."""
+    """The connector's options, besides those of all connectors."""
     rejects: ClassVar[bool] = True
-    """Whether it may reject records, so that there is a log of dead letters."""
+    """Whether the connector may reject records, so that it needs a log of dead letters."""
     allows_writes: ClassVar[bool] = False
-    """Whether others may write to what it feeds."""
+    """Whether others may also write to the relation."""
 
     def __init__(self, settings: Settings, target: Target) -> None:
         self.settings = settings
         self.target = target
 
     def check(self) -> None:  # noqa: B027 - may be left as it is
-        """Raise unless it can be opened: at CREATE. It may ask the outside, for a few seconds.
+        """Raise unless the connector can be opened. Called by CREATE.
+
+        The method may connect to the other system, for a few seconds.
 
         Raises:
-            ConnectorError: the outside cannot be reached, or does not fit; with a hint.
-            InvalidOptionError: options that contradict each other.
+            ConnectorError: the other system cannot be reached, or does not match; with a hint.
+            InvalidOptionError: options contradict each other.
         """
 
     def discover(self) -> Schema:
-        """The columns, and of a table the key: for a CREATE without columns."""
+        """Return the columns, and the key of a table, for a CREATE without columns."""
         raise ConnectorFailedError(
             f"the connector {self.name!r} does not know its columns",
             hint=f"write them: CREATE {self.target.kind.upper()} {self.target.name} (a INT, ...)",
@@ -289,10 +293,13 @@ class SourceConnector(ABC):
 
     @abstractmethod
     def open(self, position: Any) -> SourceReader:  # noqa: ANN401 - a JSON value
-        """Connect, and go on after a position; None: from the beginning."""
+        """Connect, and return a reader that resumes after a position; None: from the beginning."""
 
     def drop(self, position: Any) -> None:  # noqa: ANN401, B027 - may be left as it is
-        """After DROP: remove what was made outside, such as a slot. Called once, best effort."""
+        """Remove what the connector has created in the other system, such as a slot.
+
+        Called once, after DROP, as a best effort.
+        """
 
 
 # ---- what a sink takes
@@ -304,12 +311,12 @@ class SinkInput:
 
     Attributes:
         name: the name of the sink.
-        relation: what it reads from.
+        relation: the relation that the sink reads.
         schema: the columns of its batches, and the key if they have one.
-        retracts: whether rows may change or disappear; False: only new rows come.
-        id: unique for this sink, also among those of that name that were dropped, and among
-            databases. A transactional sink stores its token under it. Letters, digits, underscores.
-            Not final in ``check``, before the sink exists.
+        retracts: whether rows may change or disappear; False: the input is append-only.
+        id: unique for this sink, also among dropped sinks of the same name, and among databases. A
+            transactional sink stores its token under this id. Letters, digits, underscores. Not
+            final in ``check``, before the sink exists.
     """
 
     name: str
@@ -320,103 +327,110 @@ class SinkInput:
 
 
 class SinkWriter(ABC):
-    """An opened sink connector. One thread uses it, the connector's own.
+    """An opened sink connector. Only the connector's own thread uses it.
 
     Attributes:
-        rejected: what the outside does not take; the runtime moves it to the dead letters, before
-            it acknowledges. Add to it with ``reject``.
+        rejected: rows that the other system refuses. The runtime moves them to the dead letters
+            before it acknowledges. Add rows with ``reject``.
     """
 
     def __init__(self) -> None:
         self.rejected: list[Rejected] = []
 
     def position(self) -> str | None:
-        """The token that the outside has stored last under the sink's id; None: none.
+        """Return the last token stored in the other system under the sink's id, or None.
 
-        Called once, after opening, of transactional sinks only.
+        Called once, after opening, for transactional sinks only.
         """
         return None
 
     @abstractmethod
     def write(self, batch: SinkBatch) -> bool:
-        """Take a batch. True: it and all before it are stored; False: held back until ``flush``.
+        """Write a batch. Return whether this batch and all before it are stored.
 
-        The batch after an exception is the same one, or an earlier one, from a new writer.
+        If the method returns False, the batch is acknowledged once ``flush`` returns True. After an
+        exception, a new writer gets the same batch, or an earlier one.
         """
 
     def flush(self, *, finish: bool) -> bool:  # noqa: ARG002
-        """Store what is held back, if it is time to; returns whether everything is stored now.
+        """Store pending batches if it is time, and return whether everything is stored.
 
-        Called when there is nothing to write, several times a second; with ``finish``, at the end:
-        then it must be stored.
+        Called several times a second when there is nothing to write; and at the end with
+        ``finish``, when everything must be stored.
         """
         return True
 
     def reject(self, reason: str, payload: bytes = b"", origin: str = "") -> None:
-        """Put something aside that the outside will never take."""
+        """Send a row that the other system will never accept to the dead letters."""
         self.rejected.append(Rejected(reason, payload, origin))
 
     def metrics(self) -> dict[str, int | float]:
-        """More numbers, for SHOW CONNECTORS and monitoring. Called by any thread."""
+        """Return further numbers for SHOW CONNECTORS and monitoring. Called by any thread."""
         return {}
 
     def close(self) -> None:  # noqa: B027 - may be left as it is
-        """Let go of connections; what is not stored is not to be stored. Called once."""
+        """Close connections, and discard pending batches. Called once."""
 
 
 class SinkConnector(ABC):
     """A kind of sink: its options, and how to open it. One module, one class.
 
-    Made anew for each check and each attempt to open, with secrets resolved at that moment.
+    The runtime creates an instance for each check and each attempt to open, and resolves secrets at
+    that moment.
 
     Attributes:
-        settings: the values of its options.
-        input: what it reads.
+        settings: the values of the options.
+        input: the relation that the sink reads, and its columns.
     """
 
     name: ClassVar[str]
-    """What ``connector = '...'`` says."""
+    """The value of ``connector = '...'``."""
     extra: ClassVar[str] = ""
-    """The extra that installs what it imports."""
+    """The extra that installs the connector's packages."""
     options: ClassVar[tuple[Option, ...]] = ()
-    """The options it takes, besides those that all have."""
+    """The connector's options, besides those of all connectors."""
     transactional: ClassVar[bool] = False
     """Whether ``write`` stores the token with the rows, so that ``position`` resumes exactly."""
     rejects: ClassVar[bool] = False
-    """Whether it may reject rows, so that there is a log of dead letters."""
+    """Whether the connector may reject rows, so that it needs a log of dead letters."""
     batch_rows: ClassVar[int | None] = None
-    """How many rows are in a batch at most, unless the option says so; None: any number."""
+    """Default maximum number of rows in a batch; None: no limit."""
     batch_delay: ClassVar[float | None] = None
-    """For how many seconds rows are gathered, unless the option says so; None: not at all."""
+    """Default number of seconds to gather rows; None: do not gather."""
 
     def __init__(self, settings: Settings, input: SinkInput) -> None:  # noqa: A002 - the word
         self.settings = settings
         self.input = input
 
     def check(self) -> None:  # noqa: B027 - may be left as it is
-        """Raise unless it can be opened: at CREATE. It may ask the outside, for a few seconds.
+        """Raise unless the connector can be opened. Called by CREATE.
+
+        The method may connect to the other system, for a few seconds.
 
         Raises:
-            ConnectorError: the outside cannot be reached, or does not fit; with a hint.
-            InvalidOptionError: options that contradict each other, or the columns.
+            ConnectorError: the other system cannot be reached, or does not match; with a hint.
+            InvalidOptionError: options contradict each other, or the columns.
         """
 
     @abstractmethod
     def open(self) -> SinkWriter:
-        """Connect."""
+        """Connect, and return a writer."""
 
     def drop(self) -> None:  # noqa: B027 - may be left as it is
-        """After DROP: remove what was made outside besides the rows. Called once, best effort."""
+        """Remove what the connector has created in the other system besides the rows.
+
+        Called once, after DROP, as a best effort.
+        """
 
 
 @dataclass(slots=True)
 class Counters:
-    """What a connector has done since it was started.
+    """Counters of a connector since its start.
 
     Attributes:
-        rows: rows delivered to the log, or stored outside.
+        rows: rows delivered to the log, or written to the other system.
         batches: deliveries, or batches.
-        rejected: records that went to the dead letters.
+        rejected: records sent to the dead letters.
     """
 
     rows: int = 0

@@ -83,8 +83,11 @@ class Committer:
         applied: Applied | None = None,
         *,
         sync: bool = False,
+        hand_on: bool = True,
     ) -> None:
         """Commit the changes of a task; what they are is as in ``Commit``.
+
+        Without ``hand_on`` subscribers that sleep are woken later, by ``FanOut.hand_on``.
 
         Raises:
             Error: the log does not take them, or the task could not work them out.
@@ -99,7 +102,7 @@ class Committer:
             raise
         if applied is not None:
             applied([batch for _, batch in batches])
-        self._fan_out.deliver(batches)
+        self._fan_out.deliver(batches, hand_on=hand_on)
         self.unwritten, self._placed = self._placed, ()
 
     def add_to_log(self, *, write: bool = True) -> None:

@@ -23,6 +23,7 @@ from millstream.threads import Wakeup, in_main_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from millstream.dispatch.tasks import Applied, Batches
     from millstream.errors import LogError
@@ -96,13 +97,20 @@ class Dispatcher:
         """Commit changes, in this thread if no cycle is running, so that no thread is woken for it.
 
         Not in the main thread, where Ctrl-C could end a cycle anywhere. Returns the last LSN once
-        they are applied and handed to subscribers.
+        they are applied and handed to subscribers; ``together`` says when these wake up.
         """
         if not (in_main_thread() or self.is_forked):
             lsn = self._loop.commit_here(batches, applied)
             if lsn is not None:
                 return lsn
         return self.commit(batches, applied)
+
+    def together(self) -> AbstractContextManager[None]:
+        """A block at whose end subscribers get what ``commit_here`` commits in it, all together.
+
+        For one thread of the database. What other threads commit meanwhile is not held up.
+        """
+        return self._loop.together()
 
     def commit_inside(self, batches: Batches) -> None:
         """Commit changes from within a function that the dispatcher's thread runs."""

@@ -7,6 +7,7 @@ wake-ups: there is one cycle at a time, whichever thread runs it.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import TYPE_CHECKING, Final
@@ -17,7 +18,7 @@ from millstream.errors import LogError, LogFailedError, RowTooLargeError
 from millstream.threads import thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from millstream.dispatch.commit import Committer
     from millstream.dispatch.cut import DrainedInlets
@@ -63,6 +64,7 @@ class Loop:
         self._stopped = threading.Event()  # set with it
         self._cycling = threading.Lock()  # held by the thread that runs a cycle
         self._cycling_thread = 0
+        self._gathering_thread = 0  # hands on what it commits later, several commits together
         self._committed_at = 0.0  # by the monotonic clock
         self._lingers = False  # whether the thread will soon look at what is to be written
         self._thread = thread("dispatcher", self._run, self._crashed)
@@ -81,6 +83,7 @@ class Loop:
 
     def wait_for_retry(self) -> bool:
         """Wait until it is time to try the log again; False when the loop is stopping."""
+        self.hand_on()  # what was committed before does not wait with this thread
         return not self._stopped.wait(_RETRY)
 
     def is_here(self) -> bool:
@@ -113,7 +116,8 @@ class Loop:
             self._committed_at = time.monotonic()
             if committer.unwritten:
                 committer.add_to_log(write=False)
-            committer.run(batches, applied)
+            gathers = self._gathering_thread == self._cycling_thread
+            committer.run(batches, applied, hand_on=not gathers)
         finally:
             self._cycling_thread = 0
             self._cycling.release()
@@ -121,6 +125,34 @@ class Loop:
             if wakeup.asleep and (any(map(len, self._inlets.current[1])) or not self._lingers):
                 wakeup.wake()  # there is more to do, or to be written after a moment
         return self._fan_out.lsn
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Hand on what this thread commits within the block at its end, all of it together.
+
+        A thread that is woken earlier takes the interpreter from this one, and both are late. It
+        begins once no cycle is running: that is over sooner if this thread keeps out of its way.
+        """
+        with self._cycling:
+            pass
+        self._gathering_thread = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._gathering_thread = 0
+            self.hand_on()
+
+    def hand_on(self) -> None:
+        """Hand on what was committed in a ``together`` and waits for its end."""
+        fan_out = self._fan_out
+        if not (fan_out.handed or fan_out.wakes):
+            return
+        with self._cycling:
+            self._cycling_thread = threading.get_ident()
+            try:
+                fan_out.hand_on()
+            finally:
+                self._cycling_thread = 0
 
     def _cut_here(self) -> None:
         """Commit what was pushed before, in this thread, and run no task."""

@@ -293,10 +293,10 @@ class FanOut:
         offered_lsn: everything up to this LSN was offered to all subscribers.
         published: how many rows were offered.
         everything: routes that get the batches of every topic.
-        wakes: called at the end of a fan-out, each wakes a consumer; subscribers add to it when
-            they are offered a batch.
-        handed: called at the end of a fan-out with the batch; subscribers add to it the receivers
-            that wait for just this batch.
+        wakes: called by ``hand_on``, each wakes a consumer; subscribers add to it when they are
+            offered a batch.
+        handed: called by ``hand_on`` with the batch; subscribers add to it the receivers that wait
+            for just this batch.
     """
 
     def __init__(self, lsn: int) -> None:
@@ -338,8 +338,13 @@ class FanOut:
         for subscriber in routes.subscribers if routes is not None else ():
             subscriber.fail(error)
 
-    def deliver(self, batches: Batches) -> None:
-        """Offer batches that have their place in the log to all subscribers."""
+    def deliver(self, batches: Batches, *, hand_on: bool = True) -> None:
+        """Offer batches that have their place in the log to all subscribers.
+
+        Args:
+            batches: the batches.
+            hand_on: wake those that sleep; False: that is left to the next ``hand_on``.
+        """
         # Before any is offered: a subscriber that joins now and sees the old LSN is offered all.
         self.lsn = batches[-1][1].lsn
         everything = self.everything
@@ -354,6 +359,11 @@ class FanOut:
             if everything.by_query:
                 everything.deliver(batch)
         self.offered_lsn = self.lsn
+        if hand_on:
+            self.hand_on()
+
+    def hand_on(self) -> None:
+        """Wake the subscribers that were offered a batch, or give it to them."""
         for hand_over, batch in self.handed:
             hand_over(batch)
         for wake in self.wakes:

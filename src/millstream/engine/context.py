@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from millstream.catalog import tenants
 from millstream.engine import permissions
+from millstream.engine.functions import FUNCTIONS, SessionFunctions
 from millstream.errors import FileRefusedError, ViewFailedError
 from millstream.files.place import check_scheme, is_local
+from millstream.model.clock import to_datetime
 from millstream.model.result import Result
 from millstream.sql import plan_select
 from millstream.views.readiness import READ_OPTIONS, ReadOptions
@@ -52,6 +54,7 @@ class Context:
         role: what it may do, as ``permissions.TABLE`` says.
         directories: the only directories whose files a statement may name; None: any file.
         reads: whether reads wait for views that are late.
+        functions: the functions whose values are the session's.
     """
 
     engine: Engine
@@ -61,6 +64,7 @@ class Context:
     role: Role = "admin"
     directories: tuple[Path, ...] | None = None
     reads: ReadOptions = READ_OPTIONS
+    functions: SessionFunctions = FUNCTIONS
 
     # ---- what a tenant may see
 
@@ -76,6 +80,10 @@ class Context:
     def find_own(self, name: str) -> tuple[Definition, OwnRows | None]:
         """As ``find``, and the rows that the tenant may see of it; None, without a tenant: all."""
         return tenants.find(self.engine.catalog, name, self.tenant)
+
+    def started(self, sql: str, *, calls: bool = True) -> SessionFunctions | None:
+        """The functions that a statement can call that begins now: see ``SessionFunctions``."""
+        return self.functions.started(sql, to_datetime(self.engine.log.clock()), calls=calls)
 
     def own_rows(self, definition: Definition) -> OwnRows | None:
         """The rows of a relation that the tenant may see; None, without a tenant: all."""

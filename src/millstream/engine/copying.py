@@ -17,7 +17,6 @@ from millstream.files.place import NewFile, open_place
 from millstream.files.reading import PIECE_ROWS, read_file
 from millstream.files.writing import open_writer
 from millstream.model.schema import Schema
-from millstream.sql import Select
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,9 +106,7 @@ def copy_to(context: Context, statement: CopyTo) -> Result:
     """
     place, options, _ = _options(context, statement, ())
     form = options.of(place.name)
-    query = statement.query
-    found = dml.select(context, query) if isinstance(query, Select) else dml.query(context, query)
-    table, rows = found.to_arrow(), 0
+    table, rows = dml.query(context, statement.query).to_arrow(), 0
     with NewFile(place.at(posixpath.dirname(place.path))) as new:
         out = _compressed(new.file, place.name)
         writer = open_writer(out, table.schema.remove_metadata(), form, options)

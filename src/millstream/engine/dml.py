@@ -7,18 +7,16 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millstream.engine.once import Insertion, RepeatedInsert
+from millstream.engine.ways import way_of
 from millstream.errors import (
     InvalidOptionError,
-    JavaNotFoundError,
     ObjectChangedError,
     SqlError,
-    SqlUnsupportedError,
 )
 from millstream.model.batch import ChangeBatch
 from millstream.model.clock import from_datetime, to_datetime
 from millstream.sources import Source
-from millstream.sql import as_query, plan_insert, plan_update, plan_where
-from millstream.sql.adhoc import plan_adhoc
+from millstream.sql import plan_insert, plan_update, plan_where
 from millstream.threads import deadline_of, time_left
 
 if TYPE_CHECKING:
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from millstream.model.weighted_rows import Row
     from millstream.sql import Delete, Insert, Query, Select, Update
     from millstream.tables import Conflict
-    from millstream.views.planning import PlannedView
 
 
 # ---- adding rows
@@ -170,20 +167,9 @@ def delete(context: Context, statement: Delete) -> Result:
 # ---- reading rows
 
 
-def select(context: Context, statement: Select) -> Result:
-    """SELECT of one relation, with WHERE and columns."""
-    return _unchanged(lambda: _select(context, statement))
-
-
-def _select(context: Context, statement: Select) -> Result:
-    definition = context.find(statement.target)
-    moment = as_of(context.engine, statement)
-    try:
-        plan = context.plan(definition, statement)
-    except SqlUnsupportedError as refused:
-        planned = plan_on_spark(context, as_query(statement), refused)
-        return context.engine.relations.on_spark(planned, moment, context.reads)
-    return context.engine.relations.select(definition, plan, moment, context.reads)
+def query(context: Context, statement: Select | Query) -> Result:
+    """SELECT."""
+    return _unchanged(lambda: way_of(context, statement).answer(as_of(context.engine, statement)))
 
 
 def _unchanged(answer: Callable[[], Result]) -> Result:
@@ -222,39 +208,6 @@ def _wait_through(engine: Engine, name: str, lsn: int, deadline: float | None) -
             lsn = max(lsn, _wait_through(engine, each, lsn, deadline))
     running.wait_for(lsn, time_left(deadline, None))
     return min(running.view.lsn, engine.dispatcher.lsn)
-
-
-def query(context: Context, statement: Query) -> Result:
-    """SELECT with joins, groups, an order and so on."""
-    return _unchanged(lambda: _query(context, statement))
-
-
-def _query(context: Context, statement: Query) -> Result:
-    relations, inputs = context.engine.relations, context.inputs()
-    moment = as_of(context.engine, statement)
-    try:
-        plan = plan_adhoc(statement, inputs)
-    except SqlUnsupportedError as refused:
-        planned = plan_on_spark(context, statement, refused)
-        return relations.on_spark(planned, moment, context.reads)
-    return relations.adhoc(plan, context.tenant, moment, context.reads, inputs.read)
-
-
-def plan_on_spark(context: Context, query: Query, refused: SqlUnsupportedError) -> PlannedView:
-    """What a view could answer is answered by Spark, if not in this process.
-
-    Raises:
-        SqlUnsupportedError: a view could not, or there is no Java: why it is refused here.
-        SqlError: it is wrong, wherever it runs.
-    """
-    if query.emit is not None:
-        raise refused
-    for name in query.tables:
-        context.find(name)
-    try:
-        return context.engine.relations.plan_on_spark(query, context.tenant)
-    except (SqlUnsupportedError, JavaNotFoundError):
-        raise refused from None
 
 
 def as_of(engine: Engine, statement: Select | Query) -> int | None:

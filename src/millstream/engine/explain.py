@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from millstream.engine.ddl import check_replacement
 from millstream.engine.dml import as_of
-from millstream.errors import SqlError, SqlUnsupportedError
+from millstream.engine.ways import way_of
+from millstream.errors import SqlError
 from millstream.model.result import Result
 from millstream.model.schema import Schema
 from millstream.sql import CreateView, Emit, Query, Select, duration_text
-from millstream.sql.adhoc import plan_adhoc
 from millstream.sql.inputs import CLOCK
-from millstream.views.plan.plan import ViewPlan
 from millstream.views.plan.planner import plan_query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from millstream.catalog import Definition
     from millstream.engine.context import Context
-    from millstream.sql import Explain, SelectPlan
-    from millstream.sql.adhoc import AdhocPlan
+    from millstream.engine.ways import Way
+    from millstream.sql import Explain
+    from millstream.views.plan.plan import ViewPlan
     from millstream.views.planning import PlannedView
+
+PLAN: Final = Schema.of(plan="VARCHAR NOT NULL")
+"""The columns of EXPLAIN."""
 
 T = TypeVar("T")
 
@@ -37,29 +39,27 @@ def explain(context: Context, statement: Explain) -> Result:
         if inner.or_replace and inner.name in engine.catalog:
             check_replacement(engine, engine.catalog[inner.name], planned)
         return _explain_view(planned)
-    if isinstance(inner, Query):
-        inputs = context.inputs()
-        adhoc = _or_error(lambda: plan_adhoc(inner, inputs))
-        view = _or_error(lambda: plan_query(inner, inputs))
-        if isinstance(adhoc, SqlError) and isinstance(view, SqlError):
-            raise view
-        return _explain_query(adhoc, view, inner.emit or Emit())
-    definition = context.find(inner.target)
-    return _explain_select(definition, context.plan(definition, inner))
+    way = _or_error(lambda: way_of(context, inner))
+    if isinstance(inner, Select):
+        if isinstance(way, SqlError):
+            raise way
+        return _lines(list(way.lines))
+    view = _or_error(lambda: plan_query(inner, context.inputs()))
+    if isinstance(way, SqlError) and isinstance(view, SqlError):
+        raise view
+    return _explain_query(way, view, inner.emit or Emit())
 
 
 def _explain_past(context: Context, query: Select | Query) -> Result:
     """EXPLAIN of a query with AS OF: of which LSN, and how what it reads is found."""
-    engine = context.engine
+    engine, way = context.engine, way_of(context, query)
     lines = [f"as of LSN {as_of(engine, query)}"]
     names = query.tables if isinstance(query, Query) else (query.target,)
     for name in names:
         definition = context.find(name)
         lines.append(f"{definition.name}: {engine.relations.explain_past(definition)}")
     if isinstance(query, Query):
-        adhoc = _or_error(lambda: plan_adhoc(query, context.inputs()))
-        by = "a Spark batch" if isinstance(adhoc, SqlError) else "DuckDB, in process"
-        lines.append(f"the query over them: by {by}")
+        lines.append(f"the query over them: by {way.by}")
     return _lines(lines)
 
 
@@ -68,21 +68,6 @@ def _or_error(plan: Callable[[], T]) -> T | SqlError:
         return plan()
     except SqlError as error:
         return error
-
-
-def _explain_select(definition: Definition, plan: SelectPlan) -> Result:
-    lines = [f"read {definition.kind} {definition.name}: in process, by the dispatcher; no Spark"]
-    if plan.equality is not None:
-        column, values = plan.equality
-        name = definition.schema.names[column]
-        lines.append(f"index on {name}: {', '.join(map(repr, sorted(values, key=repr)))}")
-    rest = plan.predicate if plan.equality is None else plan.residual
-    if rest is not None:
-        lines.append(f"filter {rest.sql}")
-    lines.append(f"give {plan.schema.ddl}")
-    if plan.limit is not None:
-        lines.append(f"at most {plan.limit} rows")
-    return _lines(lines)
 
 
 def _explain_view(planned: PlannedView) -> Result:
@@ -101,18 +86,12 @@ def _explain_view(planned: PlannedView) -> Result:
     return _lines(lines)
 
 
-def _explain_query(adhoc: AdhocPlan | SqlError, view: ViewPlan | SqlError, emit: Emit) -> Result:
+def _explain_query(way: Way | SqlError, view: ViewPlan | SqlError, emit: Emit) -> Result:
     """EXPLAIN of a query with joins, groups and so on, ad hoc and subscribed to."""
-    if isinstance(adhoc, SqlUnsupportedError) and isinstance(view, ViewPlan):
-        lines = [f"ad hoc: a Spark batch: {adhoc.message} in process"]
-    elif isinstance(adhoc, SqlError):
-        lines = [f"ad hoc: refused: {adhoc.message}"]
+    if isinstance(way, SqlError):
+        lines = [f"ad hoc: refused: {way.message}"]
     else:
-        lines = [
-            f"ad hoc: read {', '.join(adhoc.tables)} in process, by DuckDB; no Spark",
-            f"  SQL: {adhoc.sql}",
-            f"  give {adhoc.schema.ddl}",
-        ]
+        lines = [f"ad hoc: {way.lines[0]}", *way.lines[1:]]
     if isinstance(view, SqlError):
         lines.append(f"subscribed to: refused: {view.message}")
     else:
@@ -131,5 +110,4 @@ def _on_spark(plan: ViewPlan, emit: Emit) -> Iterator[str]:
 
 
 def _lines(lines: list[str]) -> Result:
-    schema = Schema.of(plan="VARCHAR NOT NULL")
-    return Result.of_rows(schema, [(line,) for line in lines], show_all=True)
+    return Result.of_rows(PLAN, [(line,) for line in lines], show_all=True)

@@ -29,6 +29,8 @@ _ACTIONS: Final = {
     "select": "SELECT",
     "count": "SELECT",
 }
+_UNNAMED: Final = ("_c0",)
+_COUNT: Final = ("count",)
 P = TypeVar("P")
 
 
@@ -137,7 +139,10 @@ def _by_key(
         lsn = context.engine.dispatcher.lsn  # what was committed before is in the table's rows
         table.check()
         if point.kind == "count":
-            return Result.of_rows(point.result, [(len(table),)], lsn=lsn)
+            counted = Result.of_rows(point.result, [(len(table),)], lsn=lsn)
+            if point.result.names == _UNNAMED:
+                counted.labels = _COUNT
+            return counted
         row = table.rows.get(key)
         found = [] if row is None else [tuple([row[place] for place in point.selected])]
         return Result.of_rows(point.result, found, lsn=lsn)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from millstream.engine import cause, dml, notifications, points
 from millstream.engine.context import Context
+from millstream.engine.prepare import Prepared
 from millstream.engine.statements import check_not_live, check_query, run
 from millstream.engine.subscribing import Subscribing
 from millstream.errors import ClosedError, TenantError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from millstream.engine.context import CopyProgress
     from millstream.engine.engine import Engine
+    from millstream.engine.functions import SessionFunctions
     from millstream.engine.once import Insertion
     from millstream.engine.permissions import Role
     from millstream.formats.text import TextInput
@@ -37,12 +39,11 @@ if TYPE_CHECKING:
 
 
 class Session(Subscribing):
-    """The database as one tenant sees it. Get one with ``db.session(tenant=...)``.
+    """The database as one tenant sees it. Create one with ``db.session(tenant=...)``.
 
-    Every statement and every call reads the rows whose tenant column has the tenant's name, writes
-    no others, and changes nothing of what exists. Relations without a tenant column are refused.
-    A ``Database`` is a session without a tenant, which sees everything. This is the public face: it
-    has a method for everything that users do, and no logic of its own.
+    Every statement and every call reads and writes only the rows whose tenant column has the
+    tenant's name. Relations without a tenant column are refused, and so is DDL. A ``Database`` is
+    a session without a tenant, which sees everything.
 
     >>> import millstream as ms
     >>> with ms.open() as db:
@@ -53,8 +54,8 @@ class Session(Subscribing):
     [(3,)]
 
     Attributes:
-        tenant: whose rows it sees; None: all.
-        role: what it may do: ``read``, ``write`` (rows, too), ``admin`` (everything).
+        tenant: the tenant whose rows the session sees; None: all rows.
+        role: what the session may do: ``read``; ``write``: also rows; ``admin``: everything.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Session(Subscribing):
         timeout: float | None = READ_SECONDS,
         progress: Callable[[CopyProgress], None] | None = None,
     ) -> Result:
-        """Run statements; returns the last one's Result.
+        """Run one or more statements, and return the result of the last one.
 
         >>> import millstream as ms
         >>> with ms.open() as db:
@@ -98,18 +99,19 @@ class Session(Subscribing):
 
         Args:
             sql: the statements, separated by semicolons.
-            parameters: the values of the parameters: a list for each ``?`` in the order of the
-                text, or a dict for ``:name``. A list in ``IN (?)`` stands for all its values.
-            tenant: run them as this tenant.
-            stale_ok: read the rows that a view has now, as for ``query``.
-            timeout: for how many seconds to wait for views, as for ``query``.
-            progress: called by COPY now and then with the rows so far and how much of all is done.
+            parameters: a list with a value for each ``?``, in the order of the text; or a dict for
+                ``:name``. A list in ``IN (?)`` stands for all its values.
+            tenant: run the statements as this tenant.
+            stale_ok: read the current rows of views without waiting, as for ``query``.
+            timeout: seconds to wait for views, as for ``query``.
+            progress: called by COPY from time to time, with the number of rows and the fraction
+                done.
 
         Raises:
-            SqlError: a statement is refused; the error says where, why, and what to write instead.
-                If the text cannot be parsed, or a statement in it is not allowed, nothing was run;
-                else the statements before it were.
-            SqlUnsupportedError: LIVE SELECT, which ``subscribe`` takes.
+            SqlError: a statement is refused. The error says where, why, and what to write instead.
+                If the text cannot be parsed, or a statement is not allowed, no statement was run;
+                otherwise the statements before the refused one were.
+            SqlUnsupportedError: LIVE SELECT: use ``subscribe``.
             RoleError: the role of the session is too low for a statement.
             TenantError: a statement is not for tenants.
         """
@@ -119,7 +121,7 @@ class Session(Subscribing):
         known = points.run(context, sql, parameters)
         if known is not None:
             return known
-        statements = parse(sql, parameters)
+        statements = parse(sql, parameters, context.started(sql))
         check_not_live(statements, sql)
         result = run(context, statements)
         points.remember(context, statements, parameters)
@@ -134,12 +136,11 @@ class Session(Subscribing):
         stale_ok: bool = False,
         timeout: float | None = READ_SECONDS,
     ) -> Result:
-        """Run a query and return its result, with all rows that this thread pushed before.
+        """Run a query and return its result, including all rows pushed by this thread before.
 
-        A view counts everything committed before the call: one that is still starting, or is late,
-        is waited for. A view that was opened with saved rows is readable at once, until it has
-        caught up for the first time. With ``AS OF`` an LSN or a time at its end, the rows that the
-        query gives over what was there then.
+        The query waits for views until they include everything committed before the call. A view
+        that was opened with saved rows is readable at once, until it has caught up for the first
+        time. With ``AS OF`` and an LSN or a time at its end, the query reads the rows of that time.
 
         >>> import millstream as ms
         >>> with ms.open() as db:
@@ -151,18 +152,18 @@ class Session(Subscribing):
         Args:
             sql: a SELECT, SHOW, DESCRIBE or EXPLAIN.
             parameters: the values of ``?`` or ``:name``, as for ``execute``.
-            tenant: only this tenant's rows.
-            stale_ok: read the rows that a view has now, without waiting for it.
-            timeout: for how many seconds to wait for views; None: as long as it takes.
+            tenant: read only this tenant's rows.
+            stale_ok: read the current rows of views, without waiting for them.
+            timeout: seconds to wait for views; None: no limit.
 
         Raises:
-            ViewNotReadyError: a view has not processed what was committed before, within the time.
+            ViewNotReadyError: a view has not caught up within the timeout.
         """
         context = self._reading(tenant, stale_ok=stale_ok, timeout=timeout)
         known = points.run(context, sql, parameters, reads=True)
         if known is not None:
             return known
-        statements = parse(sql, parameters)
+        statements = parse(sql, parameters, context.started(sql))
         for statement in statements:
             check_query(statement, sql)
         result = run(context, statements)
@@ -171,25 +172,53 @@ class Session(Subscribing):
 
     sql = query
 
+    def prepare(self, sql: str) -> Prepared:
+        """Parse a statement without running it, and describe its parameters and its result.
+
+        >>> import millstream as ms
+        >>> with ms.open() as db:
+        ...     _ = db.execute("CREATE SOURCE s (n BIGINT, at TIMESTAMP)")
+        ...     late = db.prepare("SELECT n FROM s WHERE at > :since AND at < NOW()")
+        ...     late.kind, late.reads, late.parameters[0].name, late.parameters[0].type.sql
+        ('SELECT', True, 'since', 'TIMESTAMP')
+
+        Args:
+            sql: one statement, with ``?`` or ``:name`` for its parameters.
+
+        Raises:
+            SqlError: the statement is invalid, whatever the values are.
+        """
+        return Prepared(
+            self._context_of(None),
+            sql,
+            query=self.query,
+            execute=self.execute,
+            subscribe=self.subscribe,
+        )
+
     def explain(self, sql: str, parameters: ParameterValues = None) -> str:
-        """How a query runs, as text."""
+        """Describe how a query would run, as EXPLAIN does."""
         if isinstance(sql, str) and sql.lstrip()[:7].upper() != "EXPLAIN":
             sql = f"EXPLAIN {sql}"
         return "\n".join(line for (line,) in self.query(sql, parameters))
 
     def schema(self, name: str) -> Schema:
-        """The columns of a source, table or view.
+        """Return the columns of a source, table or view.
 
         Raises:
-            ObjectNotFoundError: there is none of that name.
-            TenantError: it has no tenant column, so no tenant may see it.
+            ObjectNotFoundError: there is no object of that name.
+            TenantError: the object has no tenant column, so no tenant may see it.
         """
         return self._context_of(None).find(name).schema
 
     # ---- pushing in
 
     def source(self, name: str, record: type | None = None) -> Source:
-        """A producer's handle on a source; ``record`` is a dataclass that its rows may be.
+        """Return a handle that pushes rows into a source.
+
+        Args:
+            name: the source.
+            record: a dataclass that rows may be instances of.
 
         Raises:
             ObjectNotFoundError: there is no such source.
@@ -198,7 +227,7 @@ class Session(Subscribing):
         return dml.source(self._context_of(None), name, record)
 
     def writer(self, name: str, *, batch_rows: int = 1024) -> Writer:
-        """A handle that gathers rows and pushes them in batches."""
+        """Return a handle that gathers rows and pushes them in batches."""
         return Writer(self.source(name), batch_rows)
 
     def insert(
@@ -209,18 +238,18 @@ class Session(Subscribing):
         replace: bool = False,
         tenant: str | None = None,
     ) -> int:
-        """Add rows to a source or a table, all or none; returns how many.
+        """Add rows to a source or a table, all or none, and return their number.
 
         Args:
             name: the source or table.
             data: tuples, dicts, dataclasses; a dict of columns; an Arrow table, a pandas or polars
                 frame, or anything else with ``__arrow_c_stream__``.
-            replace: for a table: rows whose key is there replace the old ones.
-            tenant: raise unless all rows are this tenant's.
+            replace: of a table: replace rows with the same primary key.
+            tenant: raise unless all rows belong to this tenant.
 
         Raises:
-            RowError: a value that does not fit; it names the row and the column.
-            DuplicateKeyError: a key of a table that is there already.
+            RowError: a value does not fit its column. The error names the row and the column.
+            DuplicateKeyError: the table already has a row with that primary key.
         """
         context = self._context_of(tenant)
         definition = context.find(name)
@@ -236,12 +265,12 @@ class Session(Subscribing):
         replace: bool = False,
         tenant: str | None = None,
     ) -> Insertion:
-        """Add rows, all or none, unless an earlier insert with this key has done so.
+        """Add rows, all or none, unless an earlier insert with this key has added them.
 
-        The key is committed together with the rows, so a retry adds nothing twice, whatever was
-        lost in between: an answer, the process, the machine. When this returns, both are on the
-        disk. Keys are remembered for a day, and at most the newest 262,144 of them. Each source,
-        table and tenant has its own.
+        The key is committed together with the rows, so you can repeat the call after any failure:
+        a lost answer, the end of the process, a crash of the machine. When the call returns, both
+        are on disk. Keys are kept for a day, and at most the newest 262,144. Each source, table
+        and tenant has keys of its own.
 
         >>> import millstream as ms
         >>> with ms.open() as db:
@@ -255,13 +284,13 @@ class Session(Subscribing):
             name: the source or table.
             data: as for ``insert``.
             key: idempotency key; reuse it only to retry.
-            replace: for a table: rows whose primary key is there replace the old ones.
-            tenant: raise unless all rows are this tenant's.
+            replace: of a table: replace rows with the same primary key.
+            tenant: raise unless all rows belong to this tenant.
 
         Raises:
-            InvalidOptionError: the key was used for another number of rows, or is no text.
-            RowError: a value that does not fit; it names the row and the column.
-            DuplicateKeyError: a primary key of a table that is there already.
+            InvalidOptionError: the key was used for another number of rows, or is not a str.
+            RowError: a value does not fit its column. The error names the row and the column.
+            DuplicateKeyError: the table already has a row with that primary key.
         """
         context = self._context_of(tenant)
         definition = context.find(name)
@@ -279,12 +308,12 @@ class Session(Subscribing):
 
         Args:
             name: the source or table.
-            data: JSON in a str or bytes; or a file: a ``pathlib.Path``, or open for reading.
-            tenant: raise unless all rows are this tenant's.
+            data: JSON as str or bytes; a ``pathlib.Path``; or a file that is open for reading.
+            tenant: raise unless all rows belong to this tenant.
 
         Raises:
-            RowError: a value that does not fit; it names the row and the column.
-            SchemaMismatchError: invalid JSON; it names line and column.
+            RowError: a value does not fit its column. The error names the row and the column.
+            SchemaMismatchError: invalid JSON. The error names the line and the column.
             OSError: the path cannot be read.
         """
         rows = json_rows(data, self._context_of(tenant).find(name).schema)
@@ -309,14 +338,15 @@ class Session(Subscribing):
 
         Args:
             name: the source or table.
-            data: CSV in a str or bytes; or a file: a ``pathlib.Path``, or open for reading.
-            header: whether the first line names the columns; else all of them, in their order.
-            delimiter: what stands between fields.
-            tenant: raise unless all rows are this tenant's.
+            data: CSV as str or bytes; a ``pathlib.Path``; or a file that is open for reading.
+            header: whether the first line names the columns; otherwise the CSV has all columns of
+                the source or table, in their order.
+            delimiter: the separator of fields.
+            tenant: raise unless all rows belong to this tenant.
 
         Raises:
-            RowError: a value that does not fit; it names row, line and column.
-            SchemaMismatchError: an unknown column, or a NOT NULL one that is missing.
+            RowError: a value does not fit its column. The error names row, line and column.
+            SchemaMismatchError: a column is unknown, or a NOT NULL column is missing.
             OSError: the path cannot be read.
         """
         context = self._context_of(tenant)
@@ -325,10 +355,13 @@ class Session(Subscribing):
         return dml.insert_batches(context, definition, batches)
 
     def flush(self) -> int:
-        """Wait until all pushed rows are on the disk and delivered; returns the newest LSN.
+        """Wait until all pushed rows are on disk and handed to subscribers.
+
+        Returns:
+            The newest LSN.
 
         Raises:
-            LogFullError: the disk is full. What was pushed waits and is written when there is room.
+            LogFullError: the disk is full. Pushed rows are kept, and written when there is room.
         """
         self._check()
         return self._engine.flush()
@@ -337,32 +370,41 @@ class Session(Subscribing):
 
     @property
     def context(self) -> Context:
-        """What its statements run in, for those who serve them to others."""
+        """The context in which statements run, for programs that serve them to others."""
         return self._context_of(None)
+
+    def use_functions(self, functions: SessionFunctions) -> None:
+        """Let statements call the functions of a connection, for those who serve it."""
+        self._context = replace(self._context, functions=functions)
 
     @property
     def lsn(self) -> int:
-        """The newest LSN that was given to a row."""
+        """The newest LSN that a row has."""
         return self._engine.dispatcher.lsn
 
     def wait_for(self, view: str, lsn: int | None = None, timeout: float | None = None) -> int:
-        """Block until a view has processed everything up to ``lsn``; by default, all pushed so far.
+        """Block until a view has processed everything up to ``lsn``, and return that LSN.
+
+        Args:
+            view: the view. The call also waits for the views that it reads.
+            lsn: an LSN; None: everything pushed so far.
+            timeout: seconds to wait; None: no limit.
 
         Raises:
-            ViewNotReadyError: the time is up.
-            ViewFailedError: the view's query cannot go on.
-            InvalidOptionError: a timeout or an LSN that is none.
+            ViewNotReadyError: the view has not caught up within the timeout.
+            ViewFailedError: the view's query cannot continue.
+            InvalidOptionError: ``timeout`` or ``lsn`` is invalid.
         """
         self._check()
         return dml.wait_for(self._context, view, lsn, timeout)
 
     def cause(self, change: Change | ChangeEvent | int) -> dict[str, list[Change]]:
-        """Why a view has changed: the rows of sources and tables that led to a change of it.
+        """Return the rows of sources and tables that led to a change of a view.
 
-        They are all that the view has read in the step that ended with the change: the rows of one
-        commit when it is live, of several when it was catching up. Through views over views they
-        are followed down to sources and tables. Of a change of a source or a table it is the change
-        itself.
+        These are all rows that the view read in the step that ended with the change: the rows of
+        one commit if the view was live, of several if it was catching up. Views in between are
+        followed down to sources and tables. The cause of a change of a source or a table is the
+        change itself.
 
         >>> import millstream as ms
         >>> with ms.open() as db:
@@ -375,22 +417,22 @@ class Session(Subscribing):
         ((14,), [(1,), (7,)])
 
         Args:
-            change: one of a subscription or of the change bus; or its LSN.
+            change: a change from a subscription or from the change bus, or its LSN.
 
         Returns:
-            By source or table, its changes, in the order of their LSNs.
+            A dict from source or table to its changes, in the order of their LSNs.
 
         Raises:
-            LsnNotKeptError: retention has removed the change, or what led to it.
-            WrongObjectError: a row of a snapshot, which many changes have led to.
-            TenantError: the session is of one tenant, and the rows may be of others.
+            LsnNotKeptError: retention has removed the change, or the rows that led to it.
+            WrongObjectError: a row of a snapshot, which many changes may have led to.
+            TenantError: the session belongs to a tenant, and the rows may belong to others.
         """
         return cause.rows(self._context_of(None), change)
 
     # ---- its end
 
     def close(self) -> None:
-        """Take no more statements. Subscriptions that it has opened go on. Twice is fine."""
+        """Close the session. Its subscriptions stay open. A second call does nothing."""
         self._is_closed = True
         self._channels.unlisten(None)
 
@@ -404,7 +446,7 @@ class Session(Subscribing):
         return f"<Session of {self.tenant!r} {'closed' if self._is_closed else 'open'}>"
 
     def __dir__(self) -> list[str]:
-        return public_names(self, {"context"})
+        return public_names(self, {"context", "use_functions"})
 
     def _check(self) -> None:
         self._engine.check()

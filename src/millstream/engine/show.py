@@ -19,7 +19,7 @@ from millstream.model.clock import from_datetime, to_datetime
 from millstream.model.lsn import FIRST_LSN
 from millstream.model.result import Result
 from millstream.model.schema import Schema
-from millstream.sql import duration_text
+from millstream.sql import Describe, Show, ShowChanges, ShowCreate, duration_text
 from millstream.sql.inputs import CLOCK
 from millstream.subscriptions import EventMaker, InlineSubscription
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from millstream.log import Log
     from millstream.model.change import Gap
     from millstream.model.weighted_rows import Row
-    from millstream.sql import Describe, Show, ShowChanges, ShowCreate
+    from millstream.sql import Statement
     from millstream.sql.statements.statement import ShowKind
     from millstream.subscriptions import SubscriptionBase
 
@@ -104,6 +104,7 @@ _OPTIONS: Final = Schema.of(option="VARCHAR NOT NULL", value="VARCHAR NOT NULL")
 _OF_CONNECTORS: Final = (
     *("kind", "connector", "state", "rows", "batches", "rejected", "lag", "restarts", "error"),
 )
+_CREATED: Final = Schema.of(name="VARCHAR NOT NULL", sql="VARCHAR NOT NULL")
 _GAPS: Final = Schema.of(
     first_lsn="BIGINT NOT NULL", last_lsn="BIGINT NOT NULL", lost_rows="BIGINT"
 )
@@ -146,6 +147,15 @@ def show(context: Context, statement: Show) -> Result:
         place = schema.names.index("name")
         rows = [row for row in rows if row[place] and pattern.fullmatch(row[place])]
     return Result.of_rows(schema, rows, lsn=context.engine.dispatcher.lsn, show_all=True)
+
+
+def columns_of(context: Context, statement: Statement) -> Schema | None:
+    """The columns of SHOW and DESCRIBE, without their rows; None for any other statement."""
+    if isinstance(statement, Show):
+        return _listed(context, statement.kind)[0]
+    if isinstance(statement, Describe):
+        return _OPTIONS if _is_sink(context, statement) else _COLUMNS
+    return {ShowCreate: _CREATED, ShowChanges: _CHANGES}.get(type(statement))
 
 
 def _listed(context: Context, kind: ShowKind) -> tuple[Schema, list[Row]]:
@@ -314,14 +324,19 @@ def show_create(context: Context, statement: ShowCreate) -> Result:
         if statement.kind == "sink" or catalog.has_sink(statement.name)
         else catalog[statement.name]
     )
-    schema = Schema.of(name="VARCHAR NOT NULL", sql="VARCHAR NOT NULL")
-    return Result.of_rows(schema, [(definition.name, definition.sql)], show_all=True)
+    return Result.of_rows(_CREATED, [(definition.name, definition.sql)], show_all=True)
+
+
+def _is_sink(context: Context, statement: Describe) -> bool:
+    """Whether DESCRIBE is of a sink."""
+    is_named = context.engine.catalog.has_sink(statement.name)
+    return context.tenant is None and (statement.kind == "sink" or is_named)
 
 
 def describe(context: Context, statement: Describe) -> Result:
     """DESCRIBE: the columns of a relation, the options of a sink."""
     catalog = context.engine.catalog
-    if context.tenant is None and (statement.kind == "sink" or catalog.has_sink(statement.name)):
+    if _is_sink(context, statement):
         sink = catalog.sink(statement.name)
         shown = {"query": sink.query, **sink.connection.shown}
         rows_of_sink = [(name, str(value)) for name, value in shown.items()]

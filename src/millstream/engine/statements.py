@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.engine import connect, copying, ddl, dml, notifications, show
-from millstream.engine.explain import explain
+from millstream.engine.explain import PLAN, explain
+from millstream.engine.ways import way_of
 from millstream.errors import SqlUnsupportedError
 from millstream.model.result import Result
 from millstream.sql import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.engine.context import Context
+    from millstream.model.schema import Schema
 
 _RUN: Final[dict[type[Statement], Callable[[Context, Any], Result]]] = {
     CreateSource: ddl.create_source,
@@ -54,7 +56,7 @@ _RUN: Final[dict[type[Statement], Callable[[Context, Any], Result]]] = {
     Insert: dml.insert,
     Update: dml.update,
     Delete: dml.delete,
-    Select: dml.select,
+    Select: dml.query,
     Query: dml.query,
     Notify: notifications.notify,
     Listen: notifications.listen,
@@ -65,7 +67,7 @@ _RUN: Final[dict[type[Statement], Callable[[Context, Any], Result]]] = {
     Describe: show.describe,
     Explain: explain,
 }
-_QUERIES: Final = (Select, Query, Show, ShowChanges, ShowCreate, Describe, Explain)
+QUERIES: Final = (Select, Query, Show, ShowChanges, ShowCreate, Describe, Explain)
 
 
 def run(context: Context, statements: Sequence[Statement]) -> Result:
@@ -89,6 +91,22 @@ def _run(context: Context, statement: Statement) -> Result:
         return notifications.show_channels(context)
     with context.filtered_errors():
         return _RUN[type(statement)](context, statement)
+
+
+def columns_of(context: Context, statement: Statement) -> tuple[Schema, tuple[str, ...]] | None:
+    """The columns that a statement gives, and their labels; None if it gives none.
+
+    Nothing is run.
+
+    Raises:
+        SqlError: it is refused.
+        ObjectNotFoundError: it reads what is not there.
+    """
+    if isinstance(statement, Select | Query):
+        found = way_of(context, statement)
+        return found.schema(), found.labels()
+    schema = PLAN if isinstance(statement, Explain) else show.columns_of(context, statement)
+    return None if schema is None else (schema, schema.names)
 
 
 def check_not_live(statements: Sequence[Statement], sql: str) -> None:
@@ -115,7 +133,7 @@ def check_query(statement: Statement, sql: str) -> None:
         SqlUnsupportedError: it changes something, or it is a LIVE SELECT.
     """
     check_not_live((statement,), sql)
-    if not isinstance(statement, _QUERIES):
+    if not isinstance(statement, QUERIES):
         raise SqlUnsupportedError(
             "query is for SELECT, SHOW, DESCRIBE and EXPLAIN",
             sql=sql,

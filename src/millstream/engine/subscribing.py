@@ -114,25 +114,29 @@ class Subscribing:
         name: str | None = None,
         tenant: str | None = None,
     ) -> Subscription | CutSubscription:
-        """The changes of a query's result: iterate over it, or call ``recv(timeout=)``.
+        """Subscribe to the changes of a query's result, and receive them in your own thread.
+
+        Iterate over the subscription, or call ``recv(timeout=)``. Every row that is pushed after
+        this call has returned is delivered.
 
         Args:
-            query: a SELECT; groups and joins need a hidden view, shared by identical queries. A
-                list of names and SELECTs: all of them at one LSN at a time, see ``Cut``; of the
-                options it takes ``start``, ``buffer_rows`` and ``tenant``.
-            parameters: the values of ``?`` or ``:name`` in it, as for ``execute``.
-            start: None: a source from now on, a table with its rows and then their changes;
-                or ``"now"``, ``"earliest"``, ``"snapshot"``, a token, an LSN, a datetime. A table
-                or a view begins with its rows as they were at an LSN or a datetime.
-            backpressure: what happens when the reader is too slow: ``block`` (nothing is lost, the
-                rest is read from the log), ``drop_oldest``, ``drop_newest``, ``sample(n)``,
+            query: a SELECT; groups and joins use a hidden view, shared by identical queries. Or a
+                list of names and SELECTs, whose changes are delivered together, up to one LSN at a
+                time (see ``Cut``); a list takes the options ``start``, ``buffer_rows``, ``tenant``.
+            parameters: the values of ``?`` or ``:name``, as for ``execute``.
+            start: where to start. None: a source with new rows, a table or a view with a snapshot
+                of its rows. Or ``"now"``, ``"earliest"``, ``"snapshot"``, a token, an LSN, a
+                datetime. With an LSN or a datetime, a table or a view starts with its rows of then.
+            backpressure: the policy for a slow reader: ``block`` (nothing is lost; rows beyond the
+                buffer are read from the log), ``drop_oldest``, ``drop_newest``, ``sample(n)``,
                 ``conflate``, ``disconnect``.
-            buffer_rows: how many rows wait for it in memory.
-            max_rows: at most so many rows in a batch.
-            max_delay: wait so many seconds for ``max_rows`` rows.
-            demand: initial credit in rows; more is delivered only as ``request(n)`` asks.
-            name: makes it durable: it resumes after the last ``ack``, also after a restart.
-            tenant: only this tenant's rows.
+            buffer_rows: maximum number of rows that wait in memory.
+            max_rows: maximum number of rows in a batch.
+            max_delay: seconds that a batch waits for ``max_rows`` rows.
+            demand: initial credit in rows; further rows are delivered as ``request(n)`` asks.
+            name: makes the subscription durable: it resumes after the last ``ack``, also after a
+                restart.
+            tenant: read only this tenant's rows.
         """
         context = self._context_of(tenant)
         options = SubscribeOptions(
@@ -212,28 +216,30 @@ class Subscribing:
         ack: Ack = "auto",
         tenant: str | None = None,
     ) -> CallbackSubscription | InlineSubscription:
-        """Call back with every batch of changes, on a thread of its own.
+        """Call a function with every batch of changes, on a thread of the subscription.
 
         Args:
             query: a SELECT, or a list, as for ``subscribe``.
-            on_change: called with one batch, or cut, after another; for ``async def``,
+            on_change: called with each batch, or cut, in order. An ``async def`` is refused: use
                 ``subscribe_stream``.
-            parameters: the values of ``?`` or ``:name`` in the query.
-            on_error: called with what ``on_change`` raises, and with what ends the subscription.
-            on_complete: called at the end, when the database closes.
-            inline: call on the pusher's thread instead, before the row is committed; such a
-                callback has none of the options that follow, except ``tenant``.
-            start: as for ``subscribe``, and so are all that follow.
-            backpressure: what happens when the callback is too slow.
-            buffer_rows: how many rows wait for it in memory.
-            max_rows: at most so many rows in a batch.
-            max_delay: wait so many seconds for ``max_rows`` rows.
-            demand: initial credit in rows; more is delivered only as ``request(n)`` asks.
-            name: makes it durable: it resumes after the last batch that was acknowledged.
-            ack: of a durable one: ``"auto"`` acknowledges a batch when the callback has returned,
-                and stops to do so when it has raised, so that the batch is given again when the
-                subscription is opened the next time; ``"manual"`` leaves it to ``batch.ack()``.
-            tenant: only this tenant's rows.
+            parameters: the values of ``?`` or ``:name``, as for ``execute``.
+            on_error: called with the exceptions of ``on_change``, and with the error that ends the
+                subscription.
+            on_complete: called when the database closes.
+            inline: call on the pusher's thread, before the row is committed. Of the options below,
+                an inline callback takes only ``tenant``.
+            start: where to start, as for ``subscribe``.
+            backpressure: the policy for a slow callback, as for ``subscribe``.
+            buffer_rows: maximum number of rows that wait in memory.
+            max_rows: maximum number of rows in a batch.
+            max_delay: seconds that a batch waits for ``max_rows`` rows.
+            demand: initial credit in rows; further rows are delivered as ``request(n)`` asks.
+            name: makes the subscription durable: it resumes after the last acknowledged batch.
+            ack: who acknowledges for a durable subscription. ``"auto"``: the callback, by
+                returning; after it has raised, no further batch is acknowledged, so that the failed
+                one is delivered again when the subscription is opened the next time. ``"manual"``:
+                the program, with ``batch.ack()``.
+            tenant: read only this tenant's rows.
         """
         context = self._context_of(tenant)
         given = subscribe.checked_callbacks(on_change, on_error, on_complete)
@@ -293,7 +299,10 @@ class Subscribing:
         name: str | None = None,
         tenant: str | None = None,
     ) -> AsyncSubscription | AsyncCutSubscription:
-        """The changes of a query's result, for ``async for``; arguments are those of subscribe."""
+        """Subscribe to the changes of a query's result, and receive them with ``async for``.
+
+        The arguments are those of ``subscribe``.
+        """
         context = self._context_of(tenant)
         options = SubscribeOptions(
             start=start,
@@ -319,18 +328,19 @@ class Subscribing:
         backpressure: Backpressure = "block",
         tenant: str | None = None,
     ) -> LiveTable:
-        """A table in a notebook that changes as the result of a query does.
+        """Show the result of a query as a live table in a notebook.
 
-        It shows rows, rows a second and lag, and runs until ``stop()``, or its button. A result
-        without a key, such as that of a source, is shown by its newest rows.
+        The table shows the rows, the changes per second and the lag. It is updated until
+        ``stop()``, or its button. A result without a key, such as that of a source, shows its
+        newest rows.
 
         Args:
             query: a SELECT, as for ``subscribe``.
-            parameters: the values of ``?`` or ``:name`` in it.
-            limit: how many rows are shown, up to 10,000.
-            start: as for ``subscribe``: without it a source is shown from now on.
-            backpressure: what happens when the notebook is too slow, as for ``subscribe``.
-            tenant: only this tenant's rows.
+            parameters: the values of ``?`` or ``:name``, as for ``execute``.
+            limit: number of rows to show, up to 10,000.
+            start: where to start, as for ``subscribe``. By default a source shows new rows only.
+            backpressure: the policy for a slow notebook, as for ``subscribe``.
+            tenant: read only this tenant's rows.
 
         Raises:
             MissingExtraError: anywidget is not installed.
@@ -355,7 +365,7 @@ class Subscribing:
         backpressure: Backpressure = "block",
         buffer_rows: int = 65536,
     ) -> Events[ChangeEvent]:
-        """Every committed mutation, one by one, in LSN order.
+        """Follow every committed mutation, one event at a time, in LSN order.
 
         >>> import millstream as ms
         >>> with ms.open() as db:
@@ -366,13 +376,13 @@ class Subscribing:
         [('insert', {'id': 1}, None), ('update', {'id': 1}, {'n': 11})]
 
         Args:
-            collection: a source or table; None: all, those created later included.
-            tenant: only this tenant's rows; collections without tenants are left out.
+            collection: a source, table or view; None: all of them, those created later included.
+            tenant: read only this tenant's rows, and no collection without a tenant column.
             fields: the columns in the events; None: all.
-            include: which values are in them: ``"keys"``, ``"after"``, ``"both"``, ``"changed"``.
-            start: as for ``subscribe``.
-            backpressure: what happens when the reader is too slow, as for ``subscribe``.
-            buffer_rows: how many rows wait for it in memory.
+            include: the values in the events: ``"keys"``, ``"after"``, ``"both"``, ``"changed"``.
+            start: where to start, as for ``subscribe``.
+            backpressure: the policy for a slow reader, as for ``subscribe``.
+            buffer_rows: maximum number of rows that wait in memory.
         """
         context = self._context_of(tenant)
         maker = subscribe.event_maker(context, collection, fields, include)
@@ -390,7 +400,7 @@ class Subscribing:
         backpressure: Backpressure = "block",
         buffer_rows: int = 65536,
     ) -> AsyncEvents[ChangeEvent]:
-        """Every committed mutation, for ``async for``; arguments are those of ``changes``."""
+        """Follow every committed mutation with ``async for``; arguments as for ``changes``."""
         context = self._context_of(tenant)
         maker = subscribe.event_maker(context, collection, fields, include)
         options = SubscribeOptions(start=start, backpressure=backpressure, buffer_rows=buffer_rows)
@@ -402,7 +412,7 @@ class Subscribing:
         notifications.send(self._context_of(tenant), channel, payload)
 
     def listen(self, *channels: str, tenant: str | None = None) -> Listener:
-        """The messages on some channels, or on all.
+        """Receive the messages on the given channels, or on all channels.
 
         >>> import millstream as ms
         >>> with ms.open() as db:
@@ -415,10 +425,13 @@ class Subscribing:
         return Events(made, NotificationMaker())
 
     def listen_stream(self, *channels: str, tenant: str | None = None) -> AsyncListener:
-        """The messages on some channels, or on all, for ``async for``."""
+        """Receive the messages on the given channels, or on all, with ``async for``."""
         made = notifications.subscribe_to(self._context_of(tenant), AsyncSubscription, channels)
         return AsyncEvents(made, NotificationMaker())
 
     def notifies(self, timeout: float | None = None) -> Iterator[Notification]:
-        """The messages on the channels of SQL's LISTEN; ends after so many seconds without one."""
+        """Yield the messages on the channels of SQL's LISTEN.
+
+        The iterator ends after ``timeout`` seconds without a message; None: no limit.
+        """
         return self._channels.notifies(timeout)

@@ -39,13 +39,10 @@ _HIDDEN = (
 
 
 class ChangeBatch(WeightedRows, metaclass=PublicNames, internal=_INTERNAL):
-    """Some consecutive changes of one log: rows, their weights, and the LSN range they stand for.
+    """Consecutive changes of one log: rows, their weights, and the range of LSNs they cover.
 
-    A batch does not change once it was handed on: many subscribers read the same one, from many
-    threads. Before that, the code that makes it sets its attributes, and the log its place
-    (``put_at``). After that only what ``WeightedRows`` makes when first needed is added to it; two
-    threads that do so at once store equal values. It has many methods: it is the public face of
-    changes, and what every package makes others from.
+    A delivered batch does not change: many subscribers on many threads may share one. Iterate over
+    it to get one ``Change`` after the other, or convert it to Arrow, pandas or polars.
 
     >>> from millstream import ChangeBatch, Schema
     >>> schema = Schema.of(symbol="VARCHAR", price="DOUBLE")
@@ -55,16 +52,18 @@ class ChangeBatch(WeightedRows, metaclass=PublicNames, internal=_INTERNAL):
 
     Attributes:
         schema: the user's columns.
-        topic: the name of the log it was read from; empty before it was appended to one.
-        first_lsn: the first LSN that the batch stands for.
-        lsn: the last one: a reader that has handled this batch has handled all up to here.
-        kind: ``"changes"``, or ``"snapshot"`` when the rows are a state and not a step.
+        topic: the source, table or view of the rows; empty before the batch is committed.
+        first_lsn: the first LSN that the batch covers.
+        lsn: the last LSN that the batch covers: a reader that has processed this batch has
+            processed everything up to it.
+        kind: ``"snapshot"`` if the rows are the current rows, else ``"changes"``.
         watermark: the event time, in microseconds since 1970 UTC, that has passed; None if unknown.
-        committed_at: when the log took it, in microseconds since 1970 UTC; 0 before that. Of a
-            batch of several commits, the time of the last one; ``commit_time`` has each.
-        gap: what this reader was not given just before this batch, or None.
-        cause: of a view's changes, the LSN up to which its inputs count in them; else, and of a
-            snapshot, 0. Of a batch of several commits, that of the last one; ``cause_of`` has each.
+        committed_at: when the batch was committed, in microseconds since 1970 UTC; 0 before that.
+            Of a batch of several commits, the time of the last one; ``commit_time`` has each.
+        gap: the changes before this batch that this reader did not receive, or None.
+        cause: of changes of a view, the LSN up to which the view had processed its inputs; 0
+            otherwise, and for a snapshot. Of a batch of several commits, the cause of the last one;
+            ``cause_of`` has each.
     """
 
     __slots__ = (
@@ -142,11 +141,11 @@ class ChangeBatch(WeightedRows, metaclass=PublicNames, internal=_INTERNAL):
         weights: Sequence[int] | None = None,
         watermark: int | datetime | None = None,
     ) -> ChangeBatch:
-        """A batch of Python tuples, each checked against the schema.
+        """Return a batch of Python tuples, which are validated against the schema.
 
         Raises:
-            RowError: a value that does not fit; it names the row and the column.
-            SchemaMismatchError: weights that are not one number, other than 0, for each row.
+            RowError: a value does not fit its column. The error names the row and the column.
+            SchemaMismatchError: the weights are not one number, other than 0, for each row.
         """
         return cls(
             schema,
@@ -165,11 +164,11 @@ class ChangeBatch(WeightedRows, metaclass=PublicNames, internal=_INTERNAL):
         weights: Sequence[int] | pa.Array | None = None,
         watermark: int | datetime | None = None,
     ) -> ChangeBatch:
-        """A batch of Arrow columns; not copied when its schema is the right one already.
+        """Return a batch of Arrow columns, without a copy if their types match the schema.
 
         Raises:
-            SchemaMismatchError: columns or types that do not fit and cannot be cast without loss.
-            RowError: a value that Python cannot hold; it names row and column.
+            SchemaMismatchError: the columns do not match, or a type cannot be cast without loss.
+            RowError: Python cannot hold a value. The error names the row and the column.
         """
         return cls(
             schema,
@@ -201,11 +200,11 @@ class ChangeBatch(WeightedRows, metaclass=PublicNames, internal=_INTERNAL):
         return self._causes
 
     def commit_time(self, lsn: int) -> int:
-        """When the row at an LSN was committed, in microseconds since 1970 UTC."""
+        """Return when the row at an LSN was committed, in microseconds since 1970 UTC."""
         return self.committed_at if self._commits is None else self._commits.time(lsn)
 
     def cause_of(self, lsn: int) -> int:
-        """Of a view's change at an LSN, the LSN up to which its inputs count in it; else 0."""
+        """Return the cause of a view's change at an LSN; 0 for other relations."""
         if self._causes is None:
             return self.cause
         place = bisect_left(self._causes, (lsn, 0))
@@ -213,7 +212,7 @@ class ChangeBatch(WeightedRows, metaclass=PublicNames, internal=_INTERNAL):
 
     @property
     def token(self) -> str:
-        """The text from which a reader resumes just after this batch; empty outside a log."""
+        """The text with which a reader resumes after this batch; empty before it is committed."""
         if self._origin is None:
             return ""
         database, epoch = self._origin
@@ -221,12 +220,12 @@ class ChangeBatch(WeightedRows, metaclass=PublicNames, internal=_INTERNAL):
 
     @uninterrupted
     def ack(self) -> None:
-        """Acknowledge everything up to this batch, for the durable subscription that gave it.
+        """Acknowledge everything up to this batch, for the durable subscription that delivered it.
 
-        The subscription goes on after it when it is opened the next time.
+        The subscription resumes after this batch when it is opened the next time.
 
         Raises:
-            InvalidOptionError: no durable subscription gave the batch.
+            InvalidOptionError: the batch is not from a durable subscription.
         """
         if self._acknowledge is None:
             raise InvalidOptionError(
@@ -242,16 +241,17 @@ class ChangeBatch(WeightedRows, metaclass=PublicNames, internal=_INTERNAL):
         return own
 
     def to_arrow(self) -> pa.RecordBatch:
-        """The user's columns followed by ``_op``, ``_weight`` and ``_lsn``.
+        """Return the user's columns, followed by ``_op``, ``_weight`` and ``_lsn``.
 
-        ``_op`` is ``"update"`` on both rows of an update, ``_weight`` -1 on the old, +1 on the new.
+        Both rows of an update have the ``_op`` ``"update"``; the ``_weight`` is -1 for the old row
+        and +1 for the new row.
         """
         batch = self.arrow
         columns = [*batch.columns, self._ops(), self.weights_arrow(), self.lsns_arrow()]
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema([*batch.schema, *_HIDDEN]))
 
     def to_pandas(self) -> Any:  # noqa: ANN401 - pandas need not be there
-        """What ``to_arrow`` gives, as a pandas frame.
+        """Return the columns of ``to_arrow`` as a pandas frame.
 
         Raises:
             MissingExtraError: pandas is not installed.
@@ -259,7 +259,7 @@ class ChangeBatch(WeightedRows, metaclass=PublicNames, internal=_INTERNAL):
         return pandas_frame(pa.Table.from_batches([self.to_arrow()]))
 
     def to_polars(self) -> Any:  # noqa: ANN401 - polars need not be there
-        """What ``to_arrow`` gives, as a polars frame.
+        """Return the columns of ``to_arrow`` as a polars frame.
 
         Raises:
             MissingExtraError: polars is not installed.
@@ -270,12 +270,12 @@ class ChangeBatch(WeightedRows, metaclass=PublicNames, internal=_INTERNAL):
         return public_names(self, _INTERNAL)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """What pandas, polars, DuckDB and pyarrow read a batch through, without a copy."""
+        """Export the batch to pandas, polars, DuckDB or pyarrow, without a copy."""
         table = pa.Table.from_batches([self.to_arrow()])
         return table.__arrow_c_stream__(requested_schema)
 
     def __iter__(self) -> Iterator[Change]:
-        """The changes one by one; the two rows of an update come as one change."""
+        """Yield one change after the other; the two rows of an update are one change."""
         weights = None if self._weights is None else self.weights
         lsns = self.lsns
         causes: Iterable[int] = repeat(self.cause, len(lsns))
@@ -363,9 +363,9 @@ class ChangeBatch(WeightedRows, metaclass=PublicNames, internal=_INTERNAL):
         return net
 
     def slice(self, start: int, stop: int | None = None) -> ChangeBatch:
-        """The rows from place ``start`` up to, not including, ``stop``, in the forms at hand.
+        """Return the rows from place ``start`` up to, not including, ``stop``.
 
-        The slices of a batch stand for adjoining ranges of LSNs, which together are the batch's.
+        The slices of a batch cover adjoining ranges of LSNs, which together are the batch's range.
         """
         size = len(self)
         stop = size if stop is None else stop
@@ -410,7 +410,7 @@ class ChangeBatch(WeightedRows, metaclass=PublicNames, internal=_INTERNAL):
 
     @classmethod
     def concat(cls, batches: Sequence[ChangeBatch]) -> ChangeBatch:
-        """One batch of several that follow each other: of one topic, one schema and one kind."""
+        """Join consecutive batches with the same topic, schema and kind into one batch."""
         if not isinstance(batches, Sequence) or not batches or not _all_batches(batches):
             raise InvalidOptionError("expected a list of batches", hint="[batch, batch]")
         first, last = batches[0], batches[-1]

@@ -1,4 +1,4 @@
-"""Changes as a person reads them, made of weighted rows; those that were not delivered; commits."""
+"""Changes (insert, update, delete) made of weighted rows; gaps; the commits of a batch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Op = Literal["insert", "update", "delete"]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Change:
-    """A row appeared, was replaced, or disappeared.
+    """An insert, an update or a delete of one row.
 
     >>> from millstream import ChangeBatch, Schema
     >>> schema = Schema.of(key=("id",), id="BIGINT NOT NULL", name="VARCHAR")
@@ -39,13 +39,13 @@ class Change:
 
     Attributes:
         op: ``"insert"``, ``"update"`` or ``"delete"``.
-        row: the row after the change; for a delete, the row that went away.
+        row: the row after the change; for a delete, the deleted row.
         before: the row before an update or a delete, else None.
-        lsn: the place of the change in the order of the database.
+        lsn: the LSN of the change.
         schema: the columns of ``row`` and ``before``.
-        cause: of a view's change, the LSN of what led to it: everything that the view reads counts
-            in it up to there. 0 for a change of a source or a table, and for a row of a snapshot.
-            ``db.cause(change)`` gives the rows.
+        cause: of a change of a view, the LSN of the commit that led to it: the view had processed
+            all of its inputs up to this LSN. 0 for a change of a source or a table, and for a row
+            of a snapshot. ``db.cause(change)`` returns the rows that led to the change.
     """
 
     op: Op
@@ -66,7 +66,7 @@ class Change:
         return f"<Change {self.op} at LSN {self.lsn}: {row}>"
 
     def __getitem__(self, column: str) -> Any:  # noqa: ANN401 - a value of the user's
-        """The value of a column in ``row``."""
+        """Return the value of a column of ``row``."""
         names = self.schema.names
         if column not in names:
             raise ColumnNotFoundError(
@@ -75,22 +75,21 @@ class Change:
         return self.row[names.index(column)]
 
     def as_dict(self) -> dict[str, Any]:
-        """``row`` as a dict from column name to value."""
+        """Return ``row`` as a dict from column name to value."""
         return dict(zip(self.schema.names, self.row, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Changes that a reader was not given, reported instead of hidden.
+    """The report of changes that a reader did not receive.
 
     Attributes:
-        first_lsn: where the gap begins.
-        last_lsn: where it ends, inclusive.
-        count: how many rows it is. Of rows that a policy has dropped, those that the query keeps;
-            of rows that retention has taken, all that were committed in that range to what the
-            reader reads, since nobody can know any more which of them its query would keep. None
-            when it is not known: a crash has taken them, or they are gone for so long that where
-            they were is not remembered.
+        first_lsn: the first LSN of the gap.
+        last_lsn: the last LSN of the gap, inclusive.
+        count: number of rows. For rows dropped by a policy, the rows that the query keeps. For rows
+            removed by retention, all rows committed to the relation in that range, because it is
+            no longer known which of them the query would keep. None if the number is not known:
+            the rows were lost in a crash, or were removed so long ago that it is not recorded.
     """
 
     first_lsn: int

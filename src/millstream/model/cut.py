@@ -1,4 +1,4 @@
-"""``Cut``: the changes of several queries up to one LSN, which belong together."""
+"""``Cut``: the changes of several queries up to one common LSN."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Cut:
-    """What has changed in several queries since the cut before, all of it up to one LSN.
+    """All changes of several queries since the previous cut, up to one LSN.
 
-    ``cut[query]``, with the query as it was given to ``subscribe``, is the batches of its changes,
-    in order; iterating gives each query that has changed, and a batch of it. A copy of each result
-    to which they are applied is what the query gives over the rows of sources and tables up to that
-    LSN. Its length is that of all batches.
+    ``cut[query]``, with the query's text as given to ``subscribe``, is a tuple of batches, in
+    order. Iterating yields pairs of a query and one of its batches. If you apply the batches to
+    copies of the results, each copy shows what its query returns over the rows of sources and
+    tables up to that LSN. The length of a cut is the number of rows of all batches.
 
     >>> import millstream as ms
     >>> with ms.open() as db:
@@ -33,11 +33,11 @@ class Cut:
     ([[(1,), (2,)]], ())
 
     Attributes:
-        lsn: everything up to this LSN counts in it, and nothing after it.
-        batches: by query, the batches of its changes.
-        kind: ``"snapshot"`` when some batch of it is, so that it replaces what a reader had of that
-            query; else ``"changes"``.
-        token: the text from which ``subscribe`` with the same queries resumes after it.
+        lsn: the cut includes everything up to this LSN, and nothing after it.
+        batches: the batches of changes, by query.
+        kind: ``"snapshot"`` if a batch is a snapshot, which replaces the reader's copy of that
+            query's result; else ``"changes"``.
+        token: pass it as ``start``, with the same queries, to resume after this cut.
     """
 
     lsn: int
@@ -59,7 +59,10 @@ class Cut:
         return True
 
     def to_arrow(self) -> dict[str, pa.Table]:
-        """By query, its changes with ``_op``, ``_weight`` and ``_lsn``; no query without any."""
+        """Return a table of changes for each query that has changed.
+
+        The tables have the columns ``_op``, ``_weight`` and ``_lsn`` besides those of the query.
+        """
         return {
             query: pa.concat_tables(
                 [pa.Table.from_batches([batch.to_arrow()]) for batch in batches],

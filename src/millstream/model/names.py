@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import TYPE_CHECKING
 
 from millstream.errors import InvalidNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MAX_NAME_LENGTH = 255
 
@@ -107,6 +111,25 @@ def quote_name(name: str) -> str:
     if _PLAIN.fullmatch(name) and name.lower() not in _KEYWORDS:
         return name
     return '"' + name.replace('"', '""') + '"'
+
+
+def unique_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names of which no two are equal, whatever their case: a second ``id`` is ``id_1``.
+
+    >>> unique_names(["id", "a", "ID", "id_1", "id"])
+    ('id', 'a', 'ID_2', 'id_1', 'id_3')
+    """
+    written = {name.lower() for name in names}
+    seen: set[str] = set()
+    made = []
+    for name in names:
+        found, number = name, 0
+        while found.lower() in seen or (number and found.lower() in written):
+            number += 1
+            found = f"{name}_{number}"
+        seen.add(found.lower())
+        made.append(found)
+    return tuple(made)
 
 
 def _problem_of(name: str) -> str:

@@ -1,4 +1,4 @@
-"""``Result``: the rows of a query, in whatever form they are wanted."""
+"""``Result``: the rows of a query, as tuples, dicts, Arrow or frames."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _NUMBERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "REAL", "DOUBL
 
 
 class Result:
-    """The rows of a query or a SHOW, or the count of a statement that changed rows.
+    """The rows of a query or a SHOW, or the row count of a statement.
 
-    It can be read as often as you like: by iterating, as Arrow, as a frame. Only ``fetchone``,
-    ``fetchmany`` and ``fetchall`` go on from where the last of them stopped. It is false when it
-    has no rows, as a list is. It has a method for each form that the Python data world knows.
+    You can read a result several times: by iterating, as Arrow, as a frame. Only ``fetchone``,
+    ``fetchmany`` and ``fetchall`` continue where the last of them stopped. A result without rows is
+    false, like an empty list.
 
     >>> from millstream import Schema
     >>> from millstream.model.result import Result
@@ -44,13 +44,15 @@ class Result:
     >>> list(result)
     [('AAPL', 187.25)]
 
-    A statement that gives no rows gives its status:
+    The result of a statement without rows is its status:
 
     >>> Result.of_status("INSERT 3", rowcount=3)
     INSERT 3
 
     Attributes:
         schema: the columns and their types.
+        labels: what PostgreSQL calls the columns, as its clients see them: several may have one
+            name. In ``schema`` a second ``id`` is ``id_1``.
         lsn: the LSN at which the rows were these; 0 when there is none.
         rowcount: the number of rows in it, or of those that the statement changed.
         status: what a statement that gives no rows has done, such as ``"CREATE TABLE"`` or
@@ -65,6 +67,7 @@ class Result:
         "_rows",
         "_show_all",
         "catching_up",
+        "labels",
         "lsn",
         "rowcount",
         "schema",
@@ -80,6 +83,7 @@ class Result:
         catching_up: tuple[str, ...] = (),
     ) -> None:
         self.schema: Schema = schema
+        self.labels: tuple[str, ...] = schema.names
         self.lsn: int = lsn
         self.catching_up: tuple[str, ...] = catching_up
         self._rows: list[Row] | None = None
@@ -126,11 +130,11 @@ class Result:
         return sum(batch.num_rows for batch in self._batches or ())
 
     def __iter__(self) -> Iterator[Row]:
-        """All rows as tuples, from the first one, whatever was fetched.
+        """Yield all rows as tuples, also those that were fetched.
 
         Raises:
-            RowError: a value that Python cannot hold, such as a year beyond 9999 that a view has
-                worked out; ``to_arrow`` has it.
+            RowError: Python cannot hold a value, such as a year beyond 9999 that a view has
+                computed; ``to_arrow`` has the value.
         """
         if self._rows is not None:
             yield from self._rows
@@ -148,14 +152,14 @@ class Result:
     # ---- one after another
 
     def fetchone(self) -> Row | None:
-        """The next row; None after the last."""
+        """Return the next row, or None after the last."""
         return next(self._cursor(), None)
 
     def fetchmany(self, size: int = 1) -> list[Row]:
-        """The next rows, at most ``size`` of them; none after the last.
+        """Return the next ``size`` rows, or fewer at the end.
 
         Raises:
-            InvalidOptionError: the size is no number, or negative.
+            InvalidOptionError: the size is not an int, or is negative.
         """
         if type(size) is not int or not 0 <= size <= sys.maxsize:
             raise InvalidOptionError(
@@ -164,7 +168,7 @@ class Result:
         return list(islice(self._cursor(), size))
 
     def fetchall(self) -> list[Row]:
-        """All rows that were not fetched yet."""
+        """Return all rows that were not fetched yet."""
         return list(self._cursor())
 
     def _cursor(self) -> Iterator[Row]:
@@ -175,22 +179,22 @@ class Result:
     # ---- all at once
 
     def to_arrow(self) -> pa.Table:
-        """The rows as an Arrow table; without a copy when they came as Arrow."""
+        """Return the rows as an Arrow table, without a copy if they are Arrow data already."""
         if self._batches is None:
             self._batches = [self.schema.rows_to_arrow(self._rows or [])]
         return pa.Table.from_batches(self._batches, schema=self.schema.arrow)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """What pandas, polars, DuckDB and pyarrow read a result through, without a copy."""
+        """Export the result to pandas, polars, DuckDB or pyarrow, without a copy."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def to_pylist(self) -> list[dict[str, Any]]:
-        """The rows as dicts."""
+        """Return the rows as dicts from column name to value."""
         names = self.schema.names
         return [dict(zip(names, row, strict=True)) for row in self]
 
     def to_pandas(self) -> Any:  # noqa: ANN401 - pandas need not be there
-        """The rows as a pandas frame. Integers with a NULL among them become Int64 and the like.
+        """Return the rows as a pandas frame. Integer columns with NULLs become Int64 and the like.
 
         Raises:
             MissingExtraError: pandas is not installed.
@@ -198,7 +202,7 @@ class Result:
         return pandas_frame(self.to_arrow())
 
     def to_polars(self) -> Any:  # noqa: ANN401 - polars need not be there
-        """The rows as a polars frame.
+        """Return the rows as a polars frame.
 
         Raises:
             MissingExtraError: polars is not installed.
@@ -206,7 +210,7 @@ class Result:
         return polars_frame(self.to_arrow())
 
     def to_parquet(self, path: str | PathLike[str]) -> None:
-        """Write the rows to a Parquet file, which must be a path of this machine.
+        """Write the rows to a Parquet file on this machine.
 
         Raises:
             OSError: the file cannot be written.

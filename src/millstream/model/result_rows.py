@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from millstream.model.schema import Row
 
@@ -18,17 +18,22 @@ class ResultRows:
     Args:
         schema: the columns.
         rows: their canonical values; none is nested.
+        places: the place of each column; None: they are looked up.
 
     Attributes:
         schema: the columns.
         rows: the rows.
+        places: the place of each column.
     """
 
-    __slots__ = ("rows", "schema")
+    __slots__ = ("places", "rows", "schema")
 
-    def __init__(self, schema: pa.Schema, rows: Sequence[Row]) -> None:
+    def __init__(
+        self, schema: pa.Schema, rows: Sequence[Row], places: Mapping[str, int] | None = None
+    ) -> None:
         self.schema = schema
         self.rows = rows
+        self.places = places_in(schema) if places is None else places
 
     @property
     def num_rows(self) -> int:
@@ -37,8 +42,7 @@ class ResultRows:
 
     def place(self, name: str) -> int:
         """The place of a column."""
-        found: int = self.schema.get_field_index(name)
-        return found
+        return self.places[name]
 
     def arrow(self) -> pa.RecordBatch:
         """The rows as an Arrow batch."""
@@ -46,6 +50,11 @@ class ResultRows:
         pairs = zip(values, self.schema, strict=True)
         arrays = [pa.array(each, field.type) for each, field in pairs]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def places_in(schema: pa.Schema) -> dict[str, int]:
+    """The place of each column."""
+    return {name: place for place, name in enumerate(schema.names)}
 
 
 Results: TypeAlias = "pa.RecordBatch | ResultRows"

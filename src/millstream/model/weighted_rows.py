@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from itertools import count, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
     from millstream.model.schema import Schema
 
 Row = tuple[Any, ...]
+
+UPDATE: Final = pa.Array.from_buffers(  # pa.array would import pandas, see ``Database``
+    pa.int64(), 2, [None, pa.py_buffer(struct.pack("=2q", -1, 1))]
+)
+"""The weights of an old row and the new one, which most changes of an aggregate have."""
 
 # Listed; or as Arrow; or the rows and the mask that they are counted out from when needed.
 RowLsns: TypeAlias = "list[int] | pa.Array | tuple[WeightedRows, pa.BooleanArray] | None"
@@ -103,6 +109,8 @@ class WeightedRows:
         """The weight of each row: +1 it appears, -1 it disappears."""
         if self._weights is None:
             return [1] * len(self)
+        if self._weights is UPDATE:  # asked for with every change of an aggregate
+            return [-1, 1]
         weights: list[int] = self._weights.to_pylist()
         return weights
 

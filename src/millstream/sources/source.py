@@ -28,11 +28,10 @@ if TYPE_CHECKING:
 
 
 class Source:
-    """One producer's handle on a source: rows go in here. Get one with ``db.source(name)``.
+    """A producer's handle on a source, through which it pushes rows: ``db.source(name)``.
 
-    A handle may be used by several threads; no lock is taken either way. Each handle is a producer
-    of its own: ``clone()`` it to count producers, and to close each one when it is done. All that a
-    producer can do is here, so it has more methods than most classes.
+    Several threads may use one handle; pushing takes no lock. Each handle counts as a producer:
+    ``clone()`` opens another one, so that each producer can close its own.
 
     >>> import millstream as ms
     >>> with ms.open() as db:
@@ -45,10 +44,10 @@ class Source:
     [('AAPL',), ('MSFT',)]
 
     Attributes:
-        push: takes one row: a tuple, a dict, a named tuple, or a dataclass. Checked now, by this
-            thread: what does not fit raises ``RowError`` and nothing is taken. With the policy
-            ``block`` it waits when the buffer is full; it never waits for a subscriber.
-            ``help(source.push)`` says it for the columns and the options of the source.
+        push: takes one row: a tuple, a dict, a named tuple, or a dataclass. The row is validated
+            in the calling thread; a bad value raises ``RowError``, and nothing is stored. With the
+            policy ``block``, the call waits while the buffer is full; it never waits for a
+            subscriber. ``help(source.push)`` describes the columns and options of this source.
     """
 
     __slots__ = (
@@ -122,7 +121,7 @@ class Source:
     # ---- pushing
 
     def try_push(self, row: Any) -> bool:  # noqa: ANN401 - any shape of a row
-        """Push a row if there is room; False, with nothing taken, when the buffer is full.
+        """Push a row if the buffer has room. Return False, and store nothing, if it is full.
 
         >>> import millstream as ms
         >>> with ms.open() as db:
@@ -138,12 +137,12 @@ class Source:
         return True
 
     def push_batch(self, rows: Iterable[Any]) -> int:
-        """Push many rows as one: all of them are taken or none is; returns how many.
+        """Push many rows, all or none, as one commit, and return their number.
 
-        They become one commit, and none of them is late against another.
+        The rows of one batch never make each other late.
 
         Raises:
-            RowError: a row that does not fit; it names the row and the column.
+            RowError: a value does not fit its column. The error names the row and the column.
         """
         shape = self._shape  # an ALTER may replace it meanwhile
         checked = shape.rows(rows)
@@ -152,14 +151,17 @@ class Source:
         return len(checked)
 
     def push_arrow(self, data: pa.RecordBatch | ArrowStream) -> int:
-        """Push Arrow data: a record batch, a table, a frame. All of it is taken or nothing.
+        """Push Arrow data (a record batch, a table, a frame), all rows or none.
 
-        Returns how many rows it had. Leave the buffers alone afterwards: they are not copied.
+        Do not modify the buffers afterwards: they are not copied.
+
+        Returns:
+            The number of rows.
 
         Raises:
-            RowError: a value that Python cannot hold, such as text that is not UTF-8; it names
+            RowError: Python cannot hold a value, such as text that is not UTF-8. The error names
                 the row and the column.
-            SchemaMismatchError: columns that do not fit, or types that cannot be cast without loss.
+            SchemaMismatchError: the columns do not match, or a type cannot be cast without loss.
         """
         schema = self._inlet.schema
         if isinstance(data, pa.RecordBatch):
@@ -174,9 +176,11 @@ class Source:
 
     @uninterrupted
     def watermark(self, timestamp: datetime | int) -> None:
-        """Promise that no row that is pushed after this call is older than a timestamp.
+        """Set the watermark: rows that are pushed later and are older than it are late.
 
-        A datetime, or microseconds since 1970 UTC. One that is older than the last has no effect.
+        Args:
+            timestamp: a datetime, or microseconds since 1970 UTC. A watermark that is older than
+                the current one has no effect.
         """
         self._check_watermark()
         micros = from_datetime(timestamp) if isinstance(timestamp, datetime) else timestamp
@@ -189,12 +193,13 @@ class Source:
         self._inlet.watermark(micros)
 
     def flush(self) -> int:
-        """Wait until all that was pushed is on the disk and handed to subscribers.
+        """Wait until all pushed rows are on disk and handed to subscribers.
 
-        Returns the newest LSN; everything up to it is durable.
+        Returns:
+            The newest LSN; everything up to it is durable.
 
         Raises:
-            LogFullError: the disk is full. What was pushed waits and is written when there is room.
+            LogFullError: the disk is full. Pushed rows are kept, and written when there is room.
         """
         return self._flush()
 
@@ -207,32 +212,32 @@ class Source:
 
     @property
     def schema(self) -> Schema:
-        """The columns, as they are now."""
+        """The current columns."""
         return self._inlet.schema
 
     @property
     def current_watermark(self) -> datetime | None:
-        """The event time that has passed; None when nothing is known of it yet."""
+        """The event time that has passed; None if no watermark is known yet."""
         micros = self._inlet.event_time.value
         return None if micros is None else to_datetime(micros)
 
     @property
     def pending(self) -> int:
-        """How many pushes wait for the dispatcher."""
+        """Number of pushes that wait for the dispatcher."""
         return len(self._inlet.items)
 
     @property
     def dropped(self) -> int:
-        """How many rows the policy ``drop_oldest`` has dropped."""
+        """Number of rows dropped by the policy ``drop_oldest``."""
         return self._inlet.dropped
 
     def has_capacity(self) -> bool:
-        """Whether a push would find room."""
+        """Return whether the buffer has room for a push."""
         return not self._inlet.is_full()
 
     @property
     def producer_count(self) -> int:
-        """How many handles of this source are open."""
+        """Number of open handles of this source."""
         return len(self._inlet.watchers)
 
     @property
@@ -249,7 +254,7 @@ class Source:
     # ---- lifecycle
 
     def clone(self) -> Source:
-        """Another producer for the same source."""
+        """Return another handle on the same source, for another producer."""
         self._check_open()
         return Source(
             self._inlet,
@@ -260,7 +265,10 @@ class Source:
         )
 
     def close(self) -> None:
-        """This producer is done; the source and other producers go on. Twice is fine."""
+        """Close this handle. The source and its other handles stay open.
+
+        A second call does nothing.
+        """
         self._is_closed = True
         self._set_limit(-1)
         with contextlib.suppress(ValueError):
@@ -330,7 +338,7 @@ def _no_limit(_: int) -> None:
 
 
 class Writer:
-    """Gathers rows and pushes them as batches. Get one with ``db.writer(name)``.
+    """Gathers rows and pushes them as batches. Create one with ``db.writer(name)``.
 
     >>> import millstream as ms
     >>> with ms.open() as db:
@@ -359,11 +367,11 @@ class Writer:
 
     @property
     def pending(self) -> int:
-        """Rows that were written and not pushed yet."""
+        """Number of rows that were written and not pushed yet."""
         return len(self._rows)
 
     def write(self, row: Any) -> None:  # noqa: ANN401 - any shape of a row
-        """Add a row; checked when its batch is pushed."""
+        """Add a row. It is validated when its batch is pushed."""
         self._rows.append(row)
         if len(self._rows) >= self._batch_rows:
             self.push()
@@ -381,28 +389,28 @@ class Writer:
             self.write(row)
 
     def watermark(self, timestamp: datetime | int) -> None:
-        """Promise that no older row is still to come, after those that were written."""
+        """Push the gathered rows, then set the watermark, as ``Source.watermark`` does."""
         self.push()
         self._source.watermark(timestamp)
 
     def push(self) -> None:
-        """Push what was gathered. When a row does not fit, nothing is pushed and nothing lost."""
+        """Push the gathered rows. If one of them is invalid, all stay gathered."""
         if self._rows:
             self._source.push_batch(self._rows)
             self._rows = []
 
     def discard(self) -> list[Any]:
-        """Let go of what was gathered, when a row in it does not fit; returns it."""
+        """Remove the gathered rows, for example because one of them is invalid; return them."""
         rows, self._rows = self._rows, []
         return rows
 
     def flush(self) -> int:
-        """Push, and wait until it is on the disk; returns the newest LSN."""
+        """Push the gathered rows, wait until they are on disk, and return the newest LSN."""
         self.push()
         return self._source.flush()
 
     def close(self) -> None:
-        """Push what is left."""
+        """Push the gathered rows, and close the handle."""
         try:
             self.push()
         finally:

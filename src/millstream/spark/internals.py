@@ -11,7 +11,7 @@ below ``org.apache.spark.sql``:
 - Attempt: ``classic.Dataset.toArrowBatchRdd`` and ``ofRows``, ``classic.SparkSession.sessionState``
 - PlanParts, Bounds, Sized: ``catalyst.trees``, ``catalyst.analysis``, ``catalyst.expressions`` and
   ``catalyst.plans.logical``, ``SessionState.functionRegistry`` and ``tableFunctionRegistry``
-- ViewSession: ``execution.LogicalRDD``, ``execution.command.CreateViewCommand``
+- Setup: ``execution.LogicalRDD``, ``execution.command.CreateViewCommand``
 - Launch: ``catalyst.parser``, ``deploy.SparkSubmit``, Janino as Spark has it
 - LogStream, LiveReader: ``connector.read.streaming.SupportsRealTimeMode``, ``SupportsRealTimeRead``
 - ChangeSink: ``internal.connector.SupportsStreamingUpdateAsAppend``
@@ -138,7 +138,7 @@ def cloned_session(session: Any, settings: Mapping[str, str]) -> Any:  # noqa: A
         settings: more settings.
     """
     text = "\x1e".join(f"{name}\x1f{value}" for name, value in settings.items())
-    made = jvm_of(session).millstream.bridge.ViewSession.of(java_session(session), text)
+    made = jvm_of(session).millstream.bridge.Setup.session(java_session(session), text)
     return type(session)(session.sparkContext, made)
 
 
@@ -228,8 +228,8 @@ def add_relation(session: Any, name: str, columns: str) -> int:  # noqa: ANN401
     Returns:
         The id of its RDD, by which it is found in plans.
     """
-    relations = jvm_of(session).millstream.bridge.ViewSession
-    return int(relations.addRelation(java_session(session), name, columns))
+    setup = jvm_of(session).millstream.bridge.Setup
+    return int(setup.addRelation(java_session(session), name, columns))
 
 
 def optimized_plan(frame: Any) -> Any:  # noqa: ANN401

@@ -22,7 +22,6 @@ from millstream.errors import PipelineError, SparkStartError
 from millstream.log.storage import PRIVATE_FILE
 from millstream.spark import internals
 from millstream.spark.engine_jar import engine_jar
-from millstream.spark.last_words import ended_by, last_words
 from millstream.spark.unsigned_jars import unsigned_jars
 
 if TYPE_CHECKING:
@@ -253,3 +252,35 @@ def end_java(gateway: Any) -> bool:  # noqa: ANN401 - a JavaGateway
             process.wait()
     internals.forget_java(gateway)
     return process is not None and process.returncode == 0
+
+
+_LINES: Final = 3
+_LENGTH: Final = 300
+_READ: Final = 1 << 14
+
+
+def ended_by(process: subprocess.Popen[bytes] | None) -> str:
+    """What has ended a Java process; empty when it runs, or was not started here."""
+    code = None if process is None else process.poll()
+    if code is None:
+        return ""
+    if code >= 0:
+        return f"its Java has ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"its Java was killed ({name})"
+
+
+def last_words(log: Path, start: int) -> str:
+    """The last lines that were written to a log file since it had so many bytes, as one line."""
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(start, size - _READ))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " / ".join(lines[-_LINES:])[-_LENGTH:]

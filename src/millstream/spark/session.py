@@ -27,12 +27,19 @@ from millstream.spark.bridge.server import BridgeServer
 from millstream.spark.class_archive import ClassArchive
 from millstream.spark.errors import spark_message
 from millstream.spark.java_home import find_java
-from millstream.spark.java_process import JAVA_OPTIONS, end_java, kill_java, start_error, start_java
-from millstream.spark.last_words import ended_by
+from millstream.spark.java_process import (
+    JAVA_OPTIONS,
+    end_java,
+    ended_by,
+    kill_java,
+    start_error,
+    start_java,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from millstream.spark.bridge.connection import Together
     from millstream.spark.java_home import Java
 
 _logger = logging.getLogger("millstream.spark")
@@ -67,7 +74,7 @@ _START: Final = {
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
     "spark.default.parallelism": str(os.cpu_count() or 2),  # else as many as there are slots
     "spark.cleaner.referenceTracking.blocking": "false",
-    # A query without room fails; Java, which all views share, goes on (see Room.java).
+    # A query without room fails; Java, which all views share, goes on (see Setup.java).
     "spark.executor.killOnFatalError.depth": "0",
     internals.EXTENSIONS_OF_JARS: "false",
     # A heap that grows by and by is searched as a whole each time; what is not used costs nothing.
@@ -271,11 +278,15 @@ class Spark:
         if self._is_stopped:
             raise ClosedError("the database is closed", hint="open it again")
 
-    def server(self) -> BridgeServer:
-        """The bridge that the tasks of all views connect to; made when it is first needed."""
+    def server(self, together: Together) -> BridgeServer:
+        """The bridge that the tasks of all views connect to; made when it is first needed.
+
+        Args:
+            together: a block in which results are taken that have come at the same time.
+        """
         with self._serving:
             if self._server is None:
-                self._server = BridgeServer(self._address())
+                self._server = BridgeServer(self._address(), together)
             return self._server
 
     def _address(self) -> str:
@@ -336,7 +347,7 @@ class Spark:
         try:
             java_side.add_to(self._session, is_ours=self._is_ours)
             if self._is_ours:
-                internals.jvm_of(self._session).millstream.bridge.Room.guard()
+                internals.jvm_of(self._session).millstream.bridge.Setup.guard()
         except PipelineError:
             raise
         except Exception as error:

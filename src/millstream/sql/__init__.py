@@ -19,8 +19,8 @@ from millstream.sql.inputs import Input
 from millstream.sql.parameter_types import parameter_types
 from millstream.sql.points import Point, point_of
 from millstream.sql.statements.durations import duration_text, parse_duration
-from millstream.sql.statements.parameters import ParameterValues
-from millstream.sql.statements.parse import parse, parse_expression
+from millstream.sql.statements.parameters import ParameterValues, Unknown
+from millstream.sql.statements.parse import parse, parse_expression, parse_marked
 from millstream.sql.statements.query import as_query
 from millstream.sql.statements.render import create_sink, create_source, create_table
 from millstream.sql.statements.statement import (
@@ -85,6 +85,7 @@ __all__ = [
     "ShowCreate",
     "SkipDamage",
     "Statement",
+    "Unknown",
     "Unlisten",
     "Update",
     "WatermarkSpec",
@@ -97,6 +98,7 @@ __all__ = [
     "parse",
     "parse_duration",
     "parse_expression",
+    "parse_marked",
     "plan_all",
     "plan_insert",
     "plan_select",

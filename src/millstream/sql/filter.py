@@ -12,8 +12,8 @@ from sqlglot import exp
 from millstream.errors import Error, SchemaMismatchError, SqlColumnError, SqlTypeError
 from millstream.model.schema import Column, Row, Schema
 from millstream.model.types import BOOLEAN
-from millstream.sql.expressions.bind import Binder, columns_of
-from millstream.sql.expressions.casts import assign, present
+from millstream.sql.expressions.bind import Binder, columns_of, struct_star
+from millstream.sql.expressions.casts import assign, present, short
 from millstream.sql.expressions.compiled import Predicate, Projection
 from millstream.sql.expressions.conditions import comparison
 from millstream.sql.expressions.fold import evaluate
@@ -182,6 +182,8 @@ def plan_update(update: Update, schema: Schema) -> tuple[Predicate | None, Proje
     for place, (_, tree) in zip(places, update.assignments, strict=True):
         column = schema.columns[place]
         node = _stored(binder, tree, column.type, f"column {column.name}")
+        if column.length is not None:
+            node = short(node, column.length)
         nodes[place] = node if column.nullable else present(binder, tree, node, column.name)
     predicate = plan_where(update.where, schema, update.sql, alias=update.target)
     return predicate, Projection(nodes, schema)
@@ -297,14 +299,16 @@ def _projection(binder: Binder, select: Select, schema: Schema) -> Projection:
             hint="Give one of them another name with AS.",
         ) from error
     # A query that names all the columns is not the same: it has no more when one is added later.
-    identity = len(select.items) == 1 and select.items[0].is_star
+    only = select.items[0] if len(select.items) == 1 else None
+    identity = only is not None and only.is_star and binder.is_whole(only)
     return Projection(nodes, made, is_identity=identity)
 
 
 def _item(binder: Binder, item: exp.Expr, schema: Schema, place: int) -> list[tuple[str, Node]]:
     """Return the columns of an item, by name; one without a name has that of its place."""
+    if item.is_star and not binder.is_whole(item):
+        return struct_star(binder, item)
     if item.is_star:
-        binder.check_table(item)
         return [(column.name, column) for column in columns_of(schema)]
     if isinstance(item, exp.Alias):
         return [(item.alias, binder.bind(item.this))]

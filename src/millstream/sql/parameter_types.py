@@ -23,7 +23,7 @@ _TEXTS: Final = (exp.Like, exp.ILike, exp.RegexpLike, exp.Lower, exp.Upper, exp.
 
 
 def parameter_types(statement: Statement, schema_of: SchemaOf) -> dict[int, SqlType]:
-    """The types of the ``?`` of a statement, by their offsets in its text; those unknown left out.
+    """The types of the parameters of a statement, by their offsets; those unknown are left out.
 
     A value takes the type of the column that it is compared with or stored in, or of its CAST.
 
@@ -46,6 +46,16 @@ def parameter_types(statement: Statement, schema_of: SchemaOf) -> dict[int, SqlT
             if of is not None:
                 found[offset] = of
     return found
+
+
+def selected_parameters(statement: Statement) -> set[int]:
+    """The offsets of the parameters that a query gives back as they are: in PostgreSQL, texts."""
+    items = statement.items if isinstance(statement, Select) else ()
+    if isinstance(statement, Query):
+        selects = statement.tree.find_all(exp.Select)
+        items = tuple(item for each in selects for item in each.expressions)
+    found = (_offset(item.unalias(), statement.sql) for item in items)
+    return {offset for offset in found if offset is not None}
 
 
 def _columns(statement: Statement, schema_of: SchemaOf) -> dict[str, SqlType]:
@@ -92,9 +102,9 @@ def _roots(statement: Statement) -> Iterator[exp.Expr]:
 
 
 def _offset(node: exp.Expr, sql: str) -> int | None:
-    """Where the ``?`` of a parameter stands; None for anything else."""
+    """Where a parameter, ``?`` or ``:name``, stands; None for anything else."""
     start = node.meta.get("start")
-    is_mark = isinstance(start, int) and start < len(sql) and sql[start] == "?"
+    is_mark = isinstance(start, int) and start < len(sql) and sql[start] in "?:"
     return start if is_mark else None
 
 

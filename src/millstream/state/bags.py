@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from millstream.errors import SchemaMismatchError
 from millstream.model.batch import ChangeBatch
 from millstream.model.result_rows import ResultRows, as_arrow
+from millstream.model.weighted_rows import UPDATE
 from millstream.state.result_reader import WEIGHT, ResultReader
 from millstream.state.runs import Run, compacted, net, take_rows
 
@@ -38,9 +39,6 @@ _PIECE = 1 << 16  # rows from which on batches are no longer joined
 _LARGEST = 1 << 28  # bytes from which on they are not
 _FLOATS: Final = ("REAL", "DOUBLE")
 _NAN: Final = object()  # stands for NaN in a key, since no two NaNs are equal in Python
-_UPDATE: Final = pa.Array.from_buffers(  # pa.array would import pandas, see ``Database``
-    pa.int64(), 2, [None, pa.py_buffer(np.array([-1, 1], np.int64))]
-)
 
 
 class BagDiff:
@@ -180,7 +178,7 @@ class Bag:
         keys = rows if not self._floats else list(map(_key, rows))
         if weights == [-1, 1] and keys[0] != keys[1]:
             diff.recent = ((keys[0], -1), (keys[1], 1))
-            diff.changes = ChangeBatch(self.schema, rows, None, _UPDATE)
+            diff.changes = ChangeBatch(self.schema, rows, None, UPDATE)
             return diff
         if weights == [1]:
             diff.recent, diff.grown = ((keys[0], 1),), 1

@@ -41,15 +41,15 @@ class SubscriptionMetrics:
     """Counters of a subscription, and its lag.
 
     Attributes:
-        delivered: rows that were handed over.
-        dropped: rows that its policy has dropped, or that retention has removed before it could
-            read them; each was reported in a gap.
-        conflated: rows that later changes of the same key have replaced.
-        errors: how many times its callback has raised.
-        lag_rows: rows that were not handed over yet; while it reads from the log, at most so many.
-        lag_seconds: how long ago the oldest of them was committed.
-        position: everything up to this LSN was handed over.
-        acknowledged: of a durable one, everything up to this LSN was acknowledged.
+        delivered: number of rows delivered.
+        dropped: number of rows that the policy has dropped, or that retention has removed before
+            they were read; each was reported in a gap.
+        conflated: number of rows replaced by later changes of the same key.
+        errors: number of exceptions raised by the callback.
+        lag_rows: number of rows not delivered yet; an upper bound while reading from the log.
+        lag_seconds: age of the oldest row not delivered yet.
+        position: everything up to this LSN was delivered.
+        acknowledged: of a durable subscription, everything up to this LSN was acknowledged.
     """
 
     delivered: int
@@ -63,28 +63,27 @@ class SubscriptionMetrics:
 
 
 class SubscriptionBase:
-    """A subscription without a way of waiting.
+    """The common part of all subscription styles, without a way of waiting.
 
-    It is the public face of every style, hence its many small methods; which batch is due is the
-    matter of its ``PacedReader``.
+    Its ``PacedReader`` decides which batch is due.
 
     Args:
-        inbox: its batches.
-        query: its query.
-        options: its pace and its name.
-        acknowledge: of a durable one, saves an LSN as acknowledged.
-        acknowledged: of a durable one, gives the LSN that was acknowledged last.
-        leave: called once, when it ends.
-        forgotten: called when it was garbage collected without having ended.
+        inbox: the pending batches.
+        query: the query.
+        options: the pace and the name.
+        acknowledge: of a durable subscription, saves an LSN as acknowledged.
+        acknowledged: of a durable subscription, returns the LSN acknowledged last.
+        leave: called once, when the subscription ends.
+        forgotten: called if the subscription is garbage collected before it has ended.
 
     Attributes:
         id: a number, unique in the process.
         sql: the query.
-        schema: the columns that it gives.
-        target: the source, table or view that it reads; empty for all of them.
-        name: the name of a durable one, else None.
-        tenant: whose rows it reads, and whose its name is; None: all rows.
-        backpressure: its policy.
+        schema: the columns of the query's result.
+        target: the source, table or view that the query reads; empty: all of them.
+        name: the name of a durable subscription, else None.
+        tenant: the tenant whose rows are read, and who owns the name; None: all rows.
+        backpressure: the policy for a slow reader.
     """
 
     style = "channel"
@@ -125,10 +124,10 @@ class SubscriptionBase:
         self._finalizer.atexit = False  # closing the database ends it in order
 
     def try_recv(self) -> ChangeBatch | None:
-        """The next batch if there is one; None when there is none at the moment.
+        """Return the next batch, or None if nothing is available.
 
         Raises:
-            ClosedError: the subscription is over.
+            ClosedError: the subscription has ended.
         """
         batch = self._reader.poll()
         if batch is None:
@@ -137,7 +136,7 @@ class SubscriptionBase:
         return self._own(batch)
 
     def _own(self, batch: ChangeBatch) -> ChangeBatch:
-        """A batch as this subscription gives it; many others may be given the same one."""
+        """Return a batch that this subscription can acknowledge; others may share the batch."""
         if self._acknowledge is None:
             return batch
         return batch.acknowledged_by(self._acknowledge)
@@ -146,21 +145,21 @@ class SubscriptionBase:
 
     @uninterrupted
     def pause(self) -> None:
-        """Hand over nothing until ``resume``; what comes meanwhile is kept, as the policy says."""
+        """Stop delivery until ``resume``. Changes wait meanwhile, as the policy says."""
         self._reader.is_paused = True
         self._inbox.wake_up()
 
     @uninterrupted
     def resume(self) -> None:
-        """Go on after ``pause``."""
+        """Continue delivery after ``pause``."""
         self._reader.is_paused = False
         self._inbox.wake_up()
 
     @uninterrupted
     def request(self, rows: int) -> None:
-        """Ask for so many rows more; from the first call on, no more than asked for are given.
+        """Ask for ``rows`` more rows. From the first call on, only requested rows are delivered.
 
-        The two rows of an update are never separated, and count as one if need be.
+        The two rows of an update are never separated, and count as one if necessary.
         """
         if type(rows) is not int or rows < 1:
             raise InvalidOptionError(f"request({rows!r})", hint="an integer, at least 1")
@@ -169,7 +168,7 @@ class SubscriptionBase:
 
     @uninterrupted
     def cancel(self) -> None:
-        """End the subscription now, and drop what it has not handed over. Twice is fine."""
+        """End the subscription, and discard undelivered changes. A second call does nothing."""
         self._cancelled = True
         if self._reader.pid != os.getpid():  # after a fork, absent threads may hold the locks
             self._finalizer.detach()
@@ -187,15 +186,15 @@ class SubscriptionBase:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether the subscription has ended, and all of its changes were delivered."""
         return self._inbox.taken is None and self._inbox.is_over
 
     def check(self) -> None:
-        """Raise what ended the subscription, once everything before it was handed over.
+        """Raise the error that ended the subscription, once everything before it was delivered.
 
         Raises:
-            ClosedError: it was cancelled, or the database closed.
-            SlowConsumerError: it was too slow for its policy.
+            ClosedError: the subscription was cancelled, or the database closed.
+            SlowConsumerError: the reader was too slow for the policy ``disconnect``.
         """
         if not self.is_over:
             return
@@ -215,7 +214,7 @@ class SubscriptionBase:
 
     @property
     def state(self) -> State:
-        """Whether it is active, paused, cancelled, completed or failed."""
+        """``active``, ``paused``, ``cancelled``, ``completed`` or ``failed``."""
         if self._cancelled:
             return "cancelled"
         if self.is_over:
@@ -224,44 +223,44 @@ class SubscriptionBase:
 
     @property
     def backpressure(self) -> str:
-        """Its policy."""
+        """The policy for a slow reader."""
         return str(self._inbox.backlog.policy)
 
     @property
     def position(self) -> int:
-        """Everything up to this LSN was handed over."""
+        """Everything up to this LSN was delivered."""
         return self._reader.position
 
     @property
     def settled(self) -> int:
-        """Everything up to this LSN was handed over, or is not in the result of the query."""
+        """Everything up to this LSN was delivered, or is not in the result of the query."""
         return self._reader.settled_lsn()
 
     @property
     def awaits_snapshot(self) -> bool:
-        """Whether the view that it begins with does not count yet what was committed before."""
+        """Whether the snapshot still waits for the view to catch up."""
         return self._inbox.awaits_snapshot
 
     @property
     def token(self) -> str:
-        """The text from which another subscription goes on after what this one was given."""
+        """The token with which another subscription resumes after the last delivered batch."""
         return self._inbox.feed.token(self.position)
 
     def token_at(self, lsn: int) -> str:
-        """The text from which another subscription goes on after an LSN."""
+        """Return the token with which another subscription resumes after an LSN."""
         return self._inbox.feed.token(lsn)
 
     @uninterrupted
     def ack(self, batch: ChangeBatch | str | int | None = None) -> None:
-        """Acknowledge everything up to a batch, a token or an LSN, or all that was handed over.
+        """Acknowledge everything up to a batch, a token or an LSN; by default, all delivered.
 
-        A durable subscription goes on after it when it is opened the next time. To acknowledge
-        less than before changes nothing.
+        When the durable subscription is opened the next time, it resumes after that position.
+        Acknowledging an earlier position than before has no effect.
 
         Raises:
-            InvalidOptionError: the subscription has no name; or what is acknowledged is none of
-                these, or was not handed over yet.
-            InvalidTokenError: text that is no token of this database.
+            InvalidOptionError: the subscription has no name; or the argument is not a batch, a
+                token or an LSN, or was not delivered yet.
+            InvalidTokenError: the text is not a token of this database.
         """
         if self._acknowledge is None:
             raise InvalidOptionError(
@@ -278,7 +277,7 @@ class SubscriptionBase:
 
     @property
     def metrics(self) -> SubscriptionMetrics:
-        """Counters, and how far it is behind."""
+        """Counters, and the lag in rows and seconds."""
         inbox, backlog, taken = self._inbox, self._inbox.backlog, self._inbox.taken
         rows, since = inbox.lag()
         waited = 0.0 if since is None else (inbox.feed.log.clock() - since) / 1e6

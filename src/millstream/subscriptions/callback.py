@@ -32,10 +32,10 @@ _logger = logging.getLogger("millstream.subscriptions")
 
 
 def check_callback(name: str, function: object) -> None:
-    """Raise unless a function can be called back from a thread: one that is async cannot.
+    """Raise unless an argument is a function that a thread can call: async functions are refused.
 
     Raises:
-        InvalidOptionError: it cannot be called, or what it returns would have to be awaited.
+        InvalidOptionError: the argument is not callable, or its result would have to be awaited.
     """
     if not callable(function):
         raise InvalidOptionError(f"{name} is not callable: {function!r}", hint="pass a function")
@@ -62,20 +62,23 @@ def check_returned(returned: object) -> None:
 
 
 class CallbackSubscription(Subscription):
-    """Calls back with every batch, on a thread that is started with the first one.
+    """Calls a function with every batch, on a thread that starts with the first batch.
 
-    What the callback raises is passed to ``on_error``; it is called again with the next batch. A
-    durable one acknowledges each batch when the callback has returned, unless it was opened with
-    ``ack="manual"``. Once the callback has raised, it acknowledges no further batch by itself, so
-    that the one that failed is given again when it is opened the next time; until the program
-    acknowledges that batch, or a later one.
+    When the callback raises, ``on_error`` gets the exception, and the callback is called with the
+    next batch.
+
+    A durable subscription acknowledges each batch when the callback has returned, unless it was
+    opened with ``ack="manual"``. Once the callback has raised, the subscription acknowledges no
+    further batch by itself, so that the failed batch is delivered again when it is opened the next
+    time. It starts again once the program acknowledges the failed batch or a later one.
 
     Args:
-        args: those of a ``SubscriptionBase``.
+        args: arguments of ``SubscriptionBase``.
         on_change: called with each batch.
-        on_error: called with what ``on_change`` raises, and with what ends the subscription.
-        on_complete: called at the end, when the database closes.
-        options: those of a ``SubscriptionBase``.
+        on_error: called with the exceptions of ``on_change``, and with the error that ends the
+            subscription.
+        on_complete: called when the database closes.
+        options: keyword arguments of ``SubscriptionBase``.
     """
 
     style = "callback"
@@ -187,7 +190,10 @@ class CallbackSubscription(Subscription):
         return self._thread is threading.current_thread()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for the thread to end, after ``cancel`` or when the database closes."""
+        """Wait for the callback's thread to end, and return whether it has ended.
+
+        The thread ends after ``cancel``, or when the database closes.
+        """
         if self.is_here():
             return True
         with self._started:  # a thread that is there has been started
@@ -210,23 +216,24 @@ def report_error(on_error: OnError | None, error: BaseException, sql: str) -> No
 
 
 class InlineSubscription:
-    """Calls back on the pusher's own thread, within the push.
+    """Calls a function on the pusher's own thread, within the push.
 
-    It has the lowest latency: nothing is handed from thread to thread. It sees what is pushed
-    before that is committed: its batches have no LSN and no token. What it does delays the pusher,
-    and several pushers may call it at the same time.
+    This style has the lowest latency, since no other thread is involved. The callback sees rows
+    before they are committed: its batches have no LSN and no token. The time that it takes delays
+    the pusher, and several pushers may call it at the same time.
 
     Args:
         inlet: the source.
         plan: the query.
-        sql: its text.
+        sql: the text of the query.
         on_change: called with each batch.
-        on_error: called with what ``on_change`` raises, and with what ends the subscription.
-        on_complete: called at the end, when the database closes.
+        on_error: called with the exceptions of ``on_change``, and with the error that ends the
+            subscription.
+        on_complete: called when the database closes.
 
     Attributes:
-        delivered: how many rows it was called with.
-        errors: how many times it has raised.
+        delivered: number of rows passed to the callback.
+        errors: number of exceptions raised by the callback.
     """
 
     style = "inline"
@@ -256,7 +263,7 @@ class InlineSubscription:
         self._is_over = False
 
     def row(self, row: Row) -> None:
-        """Call back with a row that was pushed, if the query keeps it."""
+        """Call the callback with a pushed row, if the query keeps the row."""
         try:
             if self._test is None or self._test(row):
                 schema = self._inlet.schema  # a column may have been added
@@ -271,7 +278,7 @@ class InlineSubscription:
             report_error(self._on_error, raised, self.sql)
 
     def batch(self, batch: ChangeBatch) -> None:
-        """Call back with the rows of a pushed batch that the query keeps."""
+        """Call the callback with the rows of a pushed batch that the query keeps."""
         try:
             kept = select(batch, self._plan)
             if kept is not None:
@@ -291,12 +298,12 @@ class InlineSubscription:
 
     @property
     def state(self) -> str:
-        """Whether it is active or cancelled."""
+        """``active`` or ``cancelled``."""
         return "cancelled" if self._is_over else "active"
 
     @uninterrupted
     def cancel(self) -> None:
-        """Call back no more. Twice is fine."""
+        """End the subscription. A second call does nothing."""
         self.finish(complete=False)
 
     close = cancel

@@ -199,7 +199,7 @@ class CutInbox(Inbox):
 
     @property
     def schemas(self) -> dict[str, Schema]:
-        """By query, the columns that it gives."""
+        """The columns of each query's result, by the query's text."""
         return {query: part.inbox.feed.plan.schema for query, part in self._parts.items()}
 
     # ---- its end
@@ -349,7 +349,7 @@ class CutInbox(Inbox):
         return False
 
     def wake_on_news(self, wake: Callable[[], None]) -> bool:
-        """Have a function called, once, when there is news; False when there is some already."""
+        """Register a one-shot callback for the next change. Return False if one is pending."""
         once = self._waiting[wake] = _Once(wake)
         with self.live.lock:
             self.live.offer_waiters = (*self.live.offer_waiters, once)
@@ -389,32 +389,32 @@ class _Once:
 class _HasSchemas(Protocol):
     @property
     def schemas(self) -> dict[str, Schema]:
-        """By query, the columns that it gives."""
+        """The columns of each query's result, by the query's text."""
 
 
 class CutSubscription(Subscription):
-    """The changes of several queries, cut by cut. Get one with ``db.subscribe([query, query])``."""
+    """The changes of several queries, cut by cut. Create one with ``db.subscribe([a, b])``."""
 
     @property
     def schemas(self) -> dict[str, Schema]:
-        """By query, the columns that it gives."""
+        """The columns of each query's result, by the query's text."""
         return cast("_HasSchemas", self._inbox).schemas
 
     def try_recv(self) -> Cut | None:  # type: ignore[override] # cuts take the place of batches
-        """The next cut if there is one; None when there is none at the moment.
+        """Return the next cut, or None if nothing is available.
 
         Raises:
-            ClosedError: the subscription is over.
+            ClosedError: the subscription has ended.
         """
         return cast("Cut | None", super().try_recv())
 
     def recv(self, timeout: float | None = None) -> Cut:  # type: ignore[override] # as above
-        """The next cut; waits for one, at most so many seconds.
+        """Wait for the next cut and return it; ``timeout`` is in seconds, None: no limit.
 
         Raises:
-            TimeoutError: none came in time; more exactly, ReceiveTimeoutError.
-            ClosedError: the subscription is over.
-            SubscriptionEndedError: something that it reads was dropped.
+            TimeoutError: nothing arrived in time (a ReceiveTimeoutError).
+            ClosedError: the subscription has ended.
+            SubscriptionEndedError: a relation that it reads was dropped.
         """
         return cast("Cut", super().recv(timeout))
 
@@ -426,19 +426,22 @@ class CutSubscription(Subscription):
 
 
 class AsyncCutSubscription(AsyncSubscription):
-    """The changes of several queries, for ``async for``; of ``db.subscribe_stream([...])``."""
+    """The changes of several queries, cut by cut, for ``async for``.
+
+    Create one with ``db.subscribe_stream([a, b])``.
+    """
 
     @property
     def schemas(self) -> dict[str, Schema]:
-        """By query, the columns that it gives."""
+        """The columns of each query's result, by the query's text."""
         return cast("_HasSchemas", self._inbox).schemas
 
     def try_recv(self) -> Cut | None:  # type: ignore[override] # cuts take the place of batches
-        """The next cut if there is one; None when there is none at the moment."""
+        """Return the next cut, or None if nothing is available."""
         return cast("Cut | None", super().try_recv())
 
     async def recv(self, timeout: float | None = None) -> Cut:  # type: ignore[override] # as above
-        """The next cut; waits for one, at most so many seconds."""
+        """Wait for the next cut and return it; ``timeout`` is in seconds, None: no limit."""
         return cast("Cut", await super().recv(timeout))
 
     async def __anext__(self) -> Cut:  # type: ignore[override] # as above

@@ -1,4 +1,4 @@
-"""Subscriptions that give one item at a time: events of the change bus, or notifications."""
+"""Subscriptions that deliver one item at a time: events of the change bus, or notifications."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ T = TypeVar("T", bound=HasLsn)
 
 
 class EventsBase(Generic[T]):
-    """Converts the batches of a subscription to items, and gives them one by one.
+    """Converts the batches of a subscription to items, and delivers them one by one.
 
     Args:
-        subscription: where the batches come from.
-        convert: makes the items of a batch.
+        subscription: delivers the batches.
+        convert: returns the items of a batch.
 
     Attributes:
-        subscription: where the batches come from; it has pause and resume.
+        subscription: delivers the batches; call its ``pause`` and ``resume``.
     """
 
     subscription: SubscriptionBase
@@ -59,10 +59,10 @@ class EventsBase(Generic[T]):
         self._last_lsn = 0
 
     def try_recv(self) -> T | None:
-        """The next item if there is one; None when there is none at the moment.
+        """Return the next item, or None if nothing is available.
 
         Raises:
-            ClosedError: the subscription is over.
+            ClosedError: the subscription has ended.
         """
         while not self._ready:
             if self._batch is None:
@@ -72,7 +72,7 @@ class EventsBase(Generic[T]):
         return self._next()
 
     def cancel(self) -> None:
-        """End it. Twice is fine."""
+        """End the subscription. A second call does nothing."""
         self.subscription.cancel()
 
     close = cancel
@@ -91,7 +91,7 @@ class EventsBase(Generic[T]):
 
     @property
     def token(self) -> str:
-        """The text to resume after the last item that was given."""
+        """The token with which to resume after the last delivered item."""
         if self._batch is not None:
             return self.subscription.token_at(self._batch.first_lsn - 1)
         if self._ready:  # the batch has more items
@@ -122,11 +122,11 @@ class Events(EventsBase[T]):
     subscription: Subscription
 
     def recv(self, timeout: float | None = None) -> T:
-        """The next item; waits for one, at most so many seconds.
+        """Wait for the next item and return it; ``timeout`` is in seconds, None: no limit.
 
         Raises:
-            TimeoutError: none came in time; more exactly, ReceiveTimeoutError.
-            ClosedError: the subscription is over.
+            TimeoutError: nothing arrived in time (a ReceiveTimeoutError).
+            ClosedError: the subscription has ended.
         """
         deadline = deadline_of(timeout)
         while not self._ready:
@@ -160,11 +160,11 @@ class AsyncEvents(EventsBase[T]):
     subscription: AsyncSubscription
 
     async def recv(self, timeout: float | None = None) -> T:
-        """The next item; waits for one, at most so many seconds.
+        """Wait for the next item and return it; ``timeout`` is in seconds, None: no limit.
 
         Raises:
-            TimeoutError: none came in time; more exactly, ReceiveTimeoutError.
-            ClosedError: the subscription is over.
+            TimeoutError: nothing arrived in time (a ReceiveTimeoutError).
+            ClosedError: the subscription has ended.
         """
         deadline = deadline_of(timeout)
         while not self._ready:
@@ -202,21 +202,21 @@ _INCLUDES = ("keys", "after", "both", "changed")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ChangeEvent:
-    """One mutation; or, of the op ``"gap"``, mutations that this reader was not given.
+    """A committed mutation; or, with the op ``"gap"``, mutations that the reader did not receive.
 
     Attributes:
-        lsn: its place in the order of the database; of a gap, where it ends.
-        collection: the source, table or view that it changed; of a gap that may be of several,
-            empty.
+        lsn: the LSN of the mutation; of a gap, its last LSN.
+        collection: the source, table or view that has changed; empty for a gap on a bus over all
+            collections.
         op: ``"insert"``, ``"update"``, ``"delete"`` or ``"gap"``.
-        key: the primary key, from column to value; None where there is none.
-        timestamp: when it was committed; of a gap, what it was reported with.
-        tenant: the tenant of the row; None where the collection has no tenant column.
+        key: the primary key, as a dict from column to value; None without a primary key.
+        timestamp: when the mutation was committed; of a gap, the time of the batch that reports it.
+        tenant: the tenant of the row; None if the collection has no tenant column.
         before: the row before an update or delete, if included.
         after: the row after an insert or update, if included.
-        changed: what an update has changed, if included: from column to new value.
-        gap: of a gap, the range of LSNs and the number of rows; an update counts two.
-        cause: of a view's change, the LSN of what led to it; else 0. As of a ``Change``.
+        changed: the changed columns of an update, if included, as a dict from column to new value.
+        gap: of a gap, the range of LSNs and the number of rows; an update counts as two rows.
+        cause: of a change of a view, the LSN of the commit that led to it; else 0.
     """
 
     lsn: int

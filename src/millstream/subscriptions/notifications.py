@@ -30,9 +30,9 @@ class Notification:
     Attributes:
         channel: the channel.
         payload: the message; may be empty.
-        lsn: its place in the order of the database.
-        timestamp: when it was sent.
-        gap: messages before it that this listener was not given, or None.
+        lsn: its LSN in the order of the database.
+        timestamp: when the message was sent.
+        gap: the messages before this one that the listener did not receive, or None.
     """
 
     channel: str
@@ -93,7 +93,7 @@ class Channels:
             self._listener = None
 
     def notifies(self, timeout: float | None = None) -> Iterator[Notification]:
-        """The notifications on the channels; ends when none has come for so many seconds."""
+        """Yield the notifications on the channels, until none arrives for ``timeout`` seconds."""
         deadline = deadline_of(timeout)
         while self._listener is not None:
             try:

@@ -20,13 +20,13 @@ Start = str | int | datetime | None
 
 
 class Sample(str):
-    """The backpressure policy ``sample(n)``: of a backlog that is full, every n-th row is kept.
+    """The backpressure policy ``sample(n)``: when the buffer is full, keep every n-th row.
 
     >>> Sample(10)
     'sample(10)'
 
     Args:
-        n: one of so many rows is kept.
+        n: keep one row of this many.
     """
 
     __slots__ = ()
@@ -39,7 +39,7 @@ class Sample(str):
 
 
 Backpressure = Literal["block", "drop_oldest", "drop_newest", "conflate", "disconnect"] | Sample
-"""What happens when a reader is too slow."""
+"""The policy for a slow reader."""
 
 Ack = Literal["auto", "manual"]
 """Who acknowledges for a durable subscription: its callback's return, or the program."""
@@ -50,16 +50,16 @@ class SubscribeOptions:
     """The keyword arguments of ``subscribe``, checked.
 
     Attributes:
-        start: where to begin: ``"now"``, ``"earliest"``, ``"snapshot"``, a token, an LSN, a time;
-            None: the default of what is read.
-        backpressure: the policy for a reader that is too slow.
-        buffer_rows: how many rows wait in memory for it.
-        max_rows: at most so many rows in a batch; None: batches as they were committed.
-        max_delay: wait so many seconds for ``max_rows`` to come together; None: do not wait.
-        demand: hand over only as many rows as ``request`` asks for, and these to begin with;
-            None: all rows.
+        start: where to start: ``"now"``, ``"earliest"``, ``"snapshot"``, a token, an LSN, a time;
+            None: the default for the kind of relation.
+        backpressure: the policy for a slow reader.
+        buffer_rows: maximum number of rows that wait in memory.
+        max_rows: maximum number of rows in a batch; None: batches as they were committed.
+        max_delay: seconds that a batch waits for ``max_rows`` rows; None: it does not wait.
+        demand: initial credit in rows; further rows are delivered as ``request`` asks. None: no
+            limit.
         name: makes the subscription durable.
-        reset: of a durable one, ``start`` counts although the name was used before.
+        reset: of a durable subscription, ``start`` counts although the name was used before.
         ack: of a durable callback, who acknowledges: its return, or the program.
     """
 
@@ -91,7 +91,7 @@ class SubscribeOptions:
             )
 
     def check_ack(self) -> None:
-        """Refuse acknowledgements by the program where there are none.
+        """Refuse ``ack="manual"`` for a subscription without a name.
 
         Raises:
             InvalidOptionError: the subscription has no name.
@@ -107,10 +107,10 @@ class SubscribeOptions:
         return [each.name for each in fields(self) if getattr(self, each.name) != each.default]
 
     def policy(self, schema: Schema) -> Policy:
-        """The backpressure policy for a query that gives these columns.
+        """Return the backpressure policy for a query with these columns.
 
         Raises:
-            InvalidOptionError: there is no such policy, or it needs a key that the query has not.
+            InvalidOptionError: the policy is unknown, or needs a key that the result does not have.
         """
         policy = Policy.parse(self.backpressure)
         if policy.kind == CONFLATE and not schema.key:
@@ -126,15 +126,14 @@ class SubscribedQuery:
     """The query of a subscription.
 
     Attributes:
-        sql: its text.
-        schema: the columns that it gives.
+        sql: the text of the query.
+        schema: the columns of its result.
         target: the source, table or view that it reads; empty: all of them, or none with a name.
-        tenant: only the rows of this tenant; None: all rows.
-        has_state: whether the target has current rows, with which a subscription begins.
-        has_past: whether it begins with the rows of an LSN or a time of the past, if that is where
-            it is to start.
-        born: the LSN at which the target was created; older tokens are for a dropped target of the
-            same name.
+        tenant: read only this tenant's rows; None: all rows.
+        has_state: whether the target has current rows, with which a subscription starts.
+        has_past: whether a subscription that starts at an LSN or a time gets the rows of then.
+        born: the LSN at which the target was created. Older tokens belong to a dropped target of
+            the same name.
         check_exists: raises if the target was dropped since the query was planned.
         is_view: whether the target is a view or a stream, whose changes have a cause.
     """

@@ -1,4 +1,4 @@
-"""``AsyncSubscription``: the async style. The event loop is free while there is nothing."""
+"""``AsyncSubscription``: the async style. The event loop is free while the stream waits."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _readers: Final = _Readers()
 
 
 class AsyncSubscription(SubscriptionBase):
-    """Changes of a query's result, for ``async for``. Get one with ``db.subscribe_stream(sql)``.
+    """The changes of a query's result, for ``async for``: ``db.subscribe_stream(sql)``.
 
-    One task at a time reads it. A task that is cancelled while it waits loses nothing: the batch
-    is given to the next call.
+    One task at a time may read the stream. A task that is cancelled while it waits loses nothing:
+    the next call returns the batch.
 
     >>> import asyncio, millstream as ms
     >>> async def main(db):
@@ -54,11 +54,11 @@ class AsyncSubscription(SubscriptionBase):
     _from_disk: Future[ChangeBatch | None] | None = None
 
     async def recv(self, timeout: float | None = None) -> ChangeBatch:
-        """The next batch; waits for one, at most so many seconds.
+        """Wait for the next batch and return it; ``timeout`` is in seconds, None: no limit.
 
         Raises:
-            TimeoutError: none came in time; more exactly, ReceiveTimeoutError.
-            ClosedError: the subscription is over.
+            TimeoutError: nothing arrived in time (a ReceiveTimeoutError).
+            ClosedError: the subscription has ended.
         """
         deadline = deadline_of(timeout)
         while True:
@@ -80,7 +80,7 @@ class AsyncSubscription(SubscriptionBase):
             raise StopAsyncIteration from None
 
     async def aclose(self) -> None:
-        """End the subscription now, as ``cancel`` does."""
+        """End the subscription, as ``cancel`` does."""
         self.cancel()
 
     async def __aenter__(self) -> Self:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class Subscription(SubscriptionBase):
-    """Changes of a query's result, batch by batch. Get one with ``db.subscribe(sql)``.
+    """The changes of a query's result, batch by batch. Create one with ``db.subscribe(sql)``.
 
-    It is ready when you have it: a row pushed after ``subscribe`` returned is seen.
+    The subscription is active when ``subscribe`` returns: every row pushed afterwards is delivered.
 
     >>> import millstream as ms
     >>> with ms.open() as db:
@@ -29,13 +29,13 @@ class Subscription(SubscriptionBase):
     """
 
     def recv(self, timeout: float | None = None) -> ChangeBatch:
-        """The next batch; waits for one, at most so many seconds.
+        """Wait for the next batch and return it; ``timeout`` is in seconds, None: no limit.
 
         Raises:
-            TimeoutError: none came in time; more exactly, ReceiveTimeoutError.
-            ClosedError: the subscription is over.
-            SlowConsumerError: it was too slow for its policy ``disconnect``.
-            SubscriptionEndedError: what it reads was dropped.
+            TimeoutError: nothing arrived in time (a ReceiveTimeoutError).
+            ClosedError: the subscription has ended.
+            SlowConsumerError: the reader was too slow for the policy ``disconnect``.
+            SubscriptionEndedError: the relation that it reads was dropped.
         """
         deadline = deadline_of(timeout)
         while True:

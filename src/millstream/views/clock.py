@@ -1,7 +1,7 @@
 """The clock of views: what NOW() is in them comes as commits of a log, so a replay gives the same.
 
 While some view reads it, the time is committed four times a second, or as often as an EMIT EVERY
-asks for. Only the newest tick counts; older ones are kept as long as a view may have to begin anew
+asks for. Only the newest tick counts; older ones are kept as long as a view may have to be rebuilt
 where it stands.
 """
 

@@ -7,7 +7,6 @@ that was committed meanwhile as one change.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Final
 
 from millstream.dispatch import make_readable
@@ -15,8 +14,7 @@ from millstream.errors import ClosedError, Error
 from millstream.log.reader import not_kept
 from millstream.model.batch import ChangeBatch
 from millstream.threads import thread
-from millstream.views.bad_rows import BadRows
-from millstream.views.failures import no_value, view_failed
+from millstream.views.failures import BadRows, no_value, view_failed
 from millstream.views.running import LogHolds, RunningView
 from millstream.views.snapshot_rows import rows_at
 
@@ -82,16 +80,11 @@ class LogFollower:
         self._tail: LogTail | None = None
         self._probed = 0
         self._stopping = False
-        self._ready = threading.Event()
         self._thread = thread(view.name, self._run, self._fail)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
-
-    def wait_ready(self, seconds: float | None = None) -> bool:
-        """Wait until it follows the log, or has failed; False when the time is up."""
-        return self._ready.wait(seconds)
 
     def probe(self, lsn: int) -> None:
         """Have the view notified soon how far the log has been read."""
@@ -132,7 +125,6 @@ class LogFollower:
         if not self._bad:
             self.state = "live"
             self.error = None
-            self._ready.set()
 
     # ---- where it begins
 
@@ -223,7 +215,6 @@ class LogFollower:
         self.state = "failed"
         self.error = error
         progress.failed(error, hopeless=True, lsn=lsn)
-        self._ready.set()
 
     def _read_again(self, lsn: int) -> None:
         """Every row has a value again: read what follows the last change, up to an LSN."""
@@ -250,4 +241,3 @@ class LogFollower:
         self.state = "failed"
         self.error = view_failed(self._view.name, error)
         self._view.progress.failed(self.error, hopeless=True)
-        self._ready.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,10 +16,14 @@ from millstream.sql import plan_all
 from millstream.sql.inputs import CLOCK, CLOCK_INPUT
 from millstream.views.failures import unrepeatable
 from millstream.views.lower.plans import CLOCK_TIME
-from millstream.views.partitions.feed import OnePartFeed, PartedFeed, PartedLiveFeed
-from millstream.views.partitions.keys import KeyParts
-from millstream.views.partitions.query import PartedQuery, offset_of_parts, part_folders
-from millstream.views.partitions.results import OnePartResults, PartResults
+from millstream.views.partitions.keys import Partitioner
+from millstream.views.partitions.query import (
+    PartitionedQuery,
+    offset_of_partitions,
+    partition_folders,
+)
+from millstream.views.partitions.results import MergedResults, PartitionResults
+from millstream.views.partitions.wires import PartitionWires
 from millstream.views.run.checkpoint import offset_within
 from millstream.views.run.columns import feed_schema
 from millstream.views.run.feed import ViewFeed
@@ -26,10 +31,10 @@ from millstream.views.run.inputs import FeedInputs
 from millstream.views.run.live import Encodings, LiveFeed
 from millstream.views.run.query import SparkQuery
 from millstream.views.run.results import Results
-from millstream.views.run.runner import Runner, TaskEndpoint
+from millstream.views.run.runner import Runner
 from millstream.views.run.warm_up import WarmUp, can_warm_up
 from millstream.views.running import LogHolds, RunningView, Stalled
-from millstream.views.snapshot_rows import Beginning
+from millstream.views.snapshot_rows import SnapshotRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +66,7 @@ class SparkViews:
     def __init__(self, storage: Storage, spark: Spark) -> None:
         self.spark = spark
         self._storage = storage
-        self.server = spark.server
+        self.server = partial(spark.server, storage.dispatcher.together)
         self._encodings = Encodings()
         self._warm_ups: list[WarmUp] = []
         self._warming = threading.Lock()
@@ -84,41 +89,81 @@ class SparkViews:
         It continues at its checkpoint. Without one it reads its inputs again; a view whose inputs
         were trimmed since cannot, and is one that has failed.
         """
-        storage, definition = self._storage, planned.definition
+        storage, definition, progress = self._storage, planned.definition, view.progress
         place = self._place_of(definition)
         if place is None and view.cause and self._is_trimmed(definition, plan, view.cause):
             stalled = Stalled(view, unrepeatable(definition, "gone"))
             return RunningView(planned, view, stalled, None, LogHolds([]))
         first = definition.begins if place is None else place.lsn + 1
         holds = LogHolds.of(storage.log, plan.inputs, first)
-        live, on_idle = self._live(planned, plan, view), view.progress.idle
-        if isinstance(live, PartedLiveFeed):
-            feed: ViewFeed = PartedFeed(live, on_committed=holds.advance, on_idle=on_idle)
-        else:
-            feed = ViewFeed(live, on_committed=holds.advance, on_idle=on_idle)
+        inputs = self.inputs(planned, plan)
         name, checkpoint = f"{definition.name}-{definition.born}", storage.checkpoint_of(definition)
         analysed, planned.query = planned.query, None
-        if isinstance(live, PartedLiveFeed):
-            query: SparkQuery = self._parted(self.query(plan, name, checkpoint), live)
-        elif analysed is None:
-            query = self.query(plan, name, checkpoint)
-        else:
-            query = replace(analysed, plan=plan, feed=name, checkpoint=checkpoint)
-        query.timed = feed.live.inputs.timed
-        query.begin_anew = lambda: self._hold_all(definition, plan, view, holds)
-        ends = _parts_of(feed) if isinstance(feed, PartedFeed) else ()
-        results = Results(feed, view)
-        runner = Runner(definition.name, query, feed, results, view.progress, parts=ends)
-        feed.live.shown_lsn = lambda: view.cause
-        feed.live.cuts = view.progress.cuts
-        if not isinstance(query, PartedQuery):
-            feed.live.on_quiet = lambda: self._warm_up(query, feed.live.inputs)
+        query = replace(
+            analysed or self.query(plan, name, checkpoint),
+            plan=plan,
+            feed=name,
+            checkpoint=checkpoint,
+            timed=inputs.timed,
+            before_rebuild=lambda: self._hold_all(definition, plan, view, holds),
+        )
+        live = self._live(planned, view, query, inputs, place)
+        runner, feed = self._runner(planned, view, query, live, holds)
         if place is None:
-            view.progress.reached = -1  # even over no rows it has a result, which is to come
-        if place is not None:
-            feed.live.late = place.late
-            view.progress.caught_up(place.lsn)  # its results were on the disk before Spark noted it
-        return RunningView(planned, view, runner, feed, holds, state_size=query.state_size)
+            progress.reached = -1  # even over no rows it has a result, which is to come
+        else:
+            progress.caught_up(place.lsn)  # its results were on the disk before Spark noted it
+        return RunningView(planned, view, runner, feed, holds, state_size=runner.state_size)
+
+    def _live(
+        self,
+        planned: PlannedView,
+        view: View,
+        query: SparkQuery,
+        inputs: FeedInputs,
+        place: Offset | None,
+    ) -> LiveFeed:
+        storage, late_to, plan = self._storage, planned.statement.late_to, query.plan
+        is_one = planned.definition.options.partitions == 1
+        return LiveFeed(
+            inputs,
+            storage.log,
+            storage.dispatcher,
+            _with_clock(storage.select_all) if CLOCK in plan.inputs else storage.select_all,
+            on_late=_ignore if late_to is None else LateLog(storage, late_to).append,
+            encodings=self._encodings,
+            snapshot=SnapshotRows(storage, view, inputs, plan.retracting)
+            if plan.retracting
+            else None,
+            late=0 if place is None else place.late,
+            shown_lsn=lambda: view.cause,
+            cuts=view.progress.cuts,
+            on_reading=view.progress.started,
+            on_quiet=lambda: self._warm_up(query, inputs) if is_one else None,
+        )
+
+    def _runner(
+        self,
+        planned: PlannedView,
+        view: View,
+        query: SparkQuery,
+        live: LiveFeed,
+        holds: LogHolds,
+    ) -> tuple[Runner, ViewFeed]:
+        """What runs the query of a view, or one for each of its partitions; and what it reads."""
+        name, progress = planned.definition.name, view.progress
+        slots = planned.definition.options.partitions
+        make_feed = partial(ViewFeed, live, on_committed=holds.advance, on_idle=progress.idle)
+        if slots == 1:
+            feed = make_feed()
+            return Runner(name, query, feed, [Results(feed, view)], progress), feed
+        shared, partitioner = MergedResults(view), Partitioner(slots)
+        waits = live.inputs.waits is not None
+        joined = partial(PartitionWires, partitioner=partitioner, results=shared, waits=waits)
+        feed = make_feed(slots=slots, joined=joined)
+        results = [PartitionResults(feed, shared, each) for each in range(slots)]
+        queries = PartitionedQuery(query, partitioner, shared.abandon)
+        return Runner(name, queries, feed, results, progress), feed
 
     def close(self) -> None:
         """Stop Spark; all views have ended."""
@@ -137,40 +182,6 @@ class SparkViews:
                 warm_up = WarmUp(query, inputs)
                 warm_up.start()
                 self._warm_ups.append(warm_up)
-
-    def _live(self, planned: PlannedView, plan: ViewPlan, view: View) -> LiveFeed:
-        storage, late_to = self._storage, planned.statement.late_to
-        inputs, beginning = self.inputs(planned, plan), None
-        if plan.retracting:
-            beginning = Beginning(storage, view, inputs, plan.retracting)
-        count = planned.definition.options.partitions
-        live = (LiveFeed if count == 1 else PartedLiveFeed)(
-            inputs,
-            storage.log,
-            storage.dispatcher,
-            _with_clock(storage.select_all) if CLOCK in plan.inputs else storage.select_all,
-            on_late=_ignore if late_to is None else LateLog(storage, late_to).append,
-            encodings=self._encodings,
-            beginning=beginning,
-        )
-        if isinstance(live, PartedLiveFeed):
-            live.set_parts(KeyParts(count), PartResults(view))
-        return live
-
-    def _parted(self, query: SparkQuery, live: PartedLiveFeed) -> PartedQuery:
-        """The queries of a view's parts."""
-        return PartedQuery(
-            query.spark,
-            query.plan,
-            query.columns,
-            query.checkpoint,
-            query.server,
-            query.feed,
-            query.logs,
-            query.times,
-            key_parts=live.key_parts,
-            stopping=live.results.abandon,
-        )
 
     def inputs(self, planned: PlannedView, plan: ViewPlan) -> FeedInputs:
         """What the feed of a view reads."""
@@ -219,14 +230,14 @@ class SparkViews:
         count = definition.options.partitions
         if count == 1:
             return offset_within(checkpoint, lsn)
-        for each in part_folders(checkpoint, count):
+        for each in partition_folders(checkpoint, count):
             offset_within(each, lsn)
-        return offset_of_parts(checkpoint, count)
+        return offset_of_partitions(checkpoint, count)
 
     def _hold_all(
         self, definition: Definition, plan: ViewPlan, view: View, holds: LogHolds
     ) -> None:
-        """Keep all that a view has read, so that it can begin anew.
+        """Keep all that a view has read, so that it can be rebuilt.
 
         Raises:
             ViewFailedError: retention has removed some of it.
@@ -255,15 +266,6 @@ class SparkViews:
             for each in inputs
             if each != CLOCK
         )
-
-
-def _parts_of(feed: PartedFeed) -> list[TaskEndpoint]:
-    """What serves the tasks of each part of a view."""
-    results = feed.live.results
-    return [
-        TaskEndpoint(OnePartFeed(feed, part), OnePartResults(results, part))
-        for part in range(feed.slots)
-    ]
 
 
 class LateLog:

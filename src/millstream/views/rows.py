@@ -305,8 +305,11 @@ def _in_log_order(batch: Results, after: int) -> Results:
     """The rows after an LSN, in the order of the log: operators send them by key."""
     if isinstance(batch, ResultRows):
         place = batch.place(_LSN)
+        lsn = batch.rows[0][place]
+        if len(batch.rows) <= 2 and batch.rows[-1][place] == lsn > after:  # one change of a group
+            return batch
         rows = sorted((row for row in batch.rows if row[place] > after), key=itemgetter(place))
-        return ResultRows(batch.schema, rows)
+        return ResultRows(batch.schema, rows, batch.places)
     lsns = batch.column(_LSN)
     if len(lsns) and pc.min(lsns).as_py() <= after:
         batch = batch.filter(pc.greater(lsns, after))

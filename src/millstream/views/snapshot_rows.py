@@ -29,7 +29,7 @@ from millstream.state.runs import net
 from millstream.views.run.inputs import FeedInputs, FeedLogs, runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _FRAME_ROWS: Final = 1 << 16
 
 
-class Beginning:
+class SnapshotRows:
     """What a view over input that retracts reads first.
 
     Args:
@@ -67,7 +67,7 @@ class Beginning:
     def lsn(self) -> int:
         """The LSN up to which the first rows count.
 
-        That of what the view has shown, if it begins anew: so that this is not shown again. Else
+        That of what the view has shown, if it is rebuilt: so that this is not shown again. Else
         that of all that was pushed.
         """
         view, storage = self._view, self._storage
@@ -75,18 +75,22 @@ class Beginning:
             return view.cause
         return make_readable(storage.dispatcher, storage.log)
 
-    def rows(self, lsn: int, check: Callable[[], None]) -> Iterator[tuple[int, ChangeBatch]]:
+    def rows(
+        self, lsn: int, check: Callable[[], None], wanted: Callable[[int], Sequence[str]]
+    ) -> Iterator[tuple[int, ChangeBatch]]:
         """The rows that it begins with, each batch with the number of its input.
 
         Args:
             lsn: up to which LSN the inputs count.
             check: called now and then; raises when nobody wants them any more.
+            wanted: the names of the columns that are needed of an input; batches may have others.
         """
         inputs, log = self._inputs, self._storage.log
         clock_first = sorted(self._retracting, key=lambda each: inputs.topics[each] != CLOCK)
         for place in clock_first:
             topic = inputs.topics[place]
-            for batch in rows_at(self._storage, topic, lsn, check):
+            names = None if inputs.reads_all(place) else wanted(place)
+            for batch in rows_at(self._storage, topic, lsn, check, names):
                 yield place, batch if inputs.keep is None else inputs.keep(batch)
         others = [n for n in range(len(inputs.topics)) if n not in self._retracting]
         if others:
@@ -138,12 +142,16 @@ def _netted(schema: Schema, changes: list[ChangeBatch], lsn: int) -> Iterator[Ch
 
 
 def rows_at(
-    storage: Storage, topic: str, lsn: int, check: Callable[[], None]
+    storage: Storage,
+    topic: str,
+    lsn: int,
+    check: Callable[[], None],
+    names: Sequence[str] | None = None,
 ) -> Iterator[ChangeBatch]:
     """The rows that the changes of a log up to an LSN come to, as batches at that LSN.
 
     Of a table or a view these are its current rows without the changes after that LSN, so that its
-    log need not go back to its beginning. Of a stream, which has no current rows, a row that was
+    log need not go back to its start. Of a stream, which has no current rows, a row that was
     retracted, and inserted before what is kept of it, has the weight -1.
 
     Args:
@@ -151,12 +159,17 @@ def rows_at(
         topic: the log.
         lsn: the LSN; everything up to there is committed.
         check: called now and then; raises when nobody wants the rows any more.
+        names: the columns that are needed, at least one; None: all of them.
     """
-    schema = storage.schema_of(topic)
+    all_columns = storage.schema_of(topic)
+    schema = all_columns if names is None else all_columns.select(names)
     held = _held(storage, topic, schema)
     weights: pa.Array | None = None
     if held is not None and held.counts is None and held.lsn <= lsn:
         pieces = held.pieces()
+    elif names is not None:  # rows are told apart by all columns
+        yield from rows_at(storage, topic, lsn, check)
+        return
     else:
         if held is not None and held.lsn <= lsn:
             bag = held.bag(schema)
@@ -208,10 +221,7 @@ def _held(storage: Storage, topic: str, schema: Schema) -> _Held | None:
     of_table = storage.table_rows(topic)
     if of_table is not None:
         rows, lsn, columns = of_table
-        if columns != schema:  # some were added just now
-            width = len(schema.columns)
-            rows = [(*row[:width], *(None,) * (width - len(row))) for row in rows]
-        return _Held(partial(_in_arrow, rows, schema), None, lsn)
+        return _Held(partial(_in_arrow, rows, columns, schema), None, lsn)
     of_view = storage.view_rows(topic)
     if of_view is None:
         return None
@@ -219,13 +229,23 @@ def _held(storage: Storage, topic: str, schema: Schema) -> _Held | None:
     return _Held(partial(_conformed, found, schema), counts, lsn)
 
 
-def _in_arrow(rows: list[Row], schema: Schema) -> Iterator[pa.RecordBatch]:
+def _in_arrow(rows: list[Row], columns: Schema, wanted: Schema) -> Iterator[pa.RecordBatch]:
+    """Some columns of rows; those that the rows do not have were added just now."""
+    known = set(columns.names)
     for start in range(0, len(rows), _FRAME_ROWS):
-        yield schema.rows_to_arrow(rows[start : start + _FRAME_ROWS])
+        piece = rows[start : start + _FRAME_ROWS]
+        arrays = [
+            columns.column_to_arrow(each.name, piece)
+            if each.name in known
+            else pa.nulls(len(piece), each.type)
+            for each in wanted.arrow
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=wanted.arrow)
 
 
 def _conformed(rows: pa.Table, schema: Schema) -> Iterator[pa.RecordBatch]:
-    for piece in rows.to_batches(max_chunksize=_FRAME_ROWS):
+    known = [name for name in schema.names if name in rows.schema.names]
+    for piece in rows.select(known).to_batches(max_chunksize=_FRAME_ROWS):
         yield schema.conform(piece)
 
 
@@ -235,7 +255,7 @@ def _folded(
     """The rows that the changes of a log come to.
 
     Raises:
-        LsnNotKeptError: it is that of a table or a view, and does not go back to its beginning.
+        LsnNotKeptError: it is that of a table or a view, and does not go back to its start.
     """
     definition = storage.definition_of(topic)
     if definition.has_base and _has_lost_history(storage, definition):
@@ -266,7 +286,7 @@ def _is_nearer_to_now(storage: Storage, topic: str, then: int, now: int) -> bool
 
 
 def _has_lost_history(storage: Storage, definition: Definition) -> bool:
-    """Whether the log of a table or a view does not go back to its beginning."""
+    """Whether the log of a table or a view does not go back to its start."""
     return storage.log.topic(definition.name).low_lsn > definition.born
 
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.errors import SqlColumnError, SqlError, SqlTypeError
 from millstream.model.types import parse_type
-from millstream.spark.errors import FunctionRefused, misused_function, unresolved_column
-from millstream.spark.refusals import refusal_of
+from millstream.spark.errors import FunctionRefused, misused_function, refusal_of, unresolved_column
 from millstream.sql import as_query
 from millstream.sql.adhoc import plan_adhoc
 from millstream.sql.adhoc.binder import TIME_FUNCTIONS

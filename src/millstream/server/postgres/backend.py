@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import Error
 from millstream.server.postgres import codec
-from millstream.server.postgres.answers import Answer
+from millstream.server.postgres.answers import Answer, labelled
 from millstream.server.postgres.errors import PostgresError, ProtocolError, cancelled, fields_of
 from millstream.server.postgres.parameters import read_value
 from millstream.server.postgres.prepared import read_execute, read_prepare
 from millstream.server.postgres.runner import parameter_oids
 from millstream.server.postgres.text import Text, prepared, statements
-from millstream.server.postgres.types import JSON, JSONB, TEXT, UNKNOWN
+from millstream.server.postgres.types import INT2, INT4, INT8, JSON, JSONB, TEXT, UNKNOWN, type_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from millstream.engine.prepare import Bound
     from millstream.model.types import SqlType
     from millstream.server.postgres.answers import Columns
     from millstream.server.postgres.runner import Runner
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _OPEN: Final = (0, UNKNOWN, JSON, JSONB)
 """Types of parameters that say less than the place of the parameter does."""
+_INTEGERS: Final = {INT2, INT4, INT8}
 _PIECE: Final = 1000
 _MOST: Final = 10_000
 _LONG: Final = 1 << 16
@@ -48,6 +50,15 @@ class Statement:
     types: tuple[SqlType | None, ...] | None = None
     columns: Columns | None = None
     is_described: bool = False
+
+    @property
+    def known_types(self) -> list[SqlType | None]:
+        """The types of its parameters, as far as the client or their places say."""
+        count = 0 if self.text is None else self.text.rewritten.count
+        by_place = self.types or (None,) * count
+        given = [type_of(oid) for oid in self.given]
+        given += [None] * (count - len(given))
+        return [one or other for one, other in zip(given, by_place, strict=False)]
 
     @property
     def oids(self) -> list[int]:
@@ -73,12 +84,14 @@ class Portal:
         statement: it.
         values: of its parameters.
         formats: of its columns.
+        bound: the query, once it is planned.
         answer: once it runs.
     """
 
     statement: Statement
     values: list[Any]
     formats: Sequence[int]
+    bound: Bound | None = field(default=None)
     answer: Answer | None = field(default=None)
 
 
@@ -224,11 +237,11 @@ class Backend:
             )
         return statement.text, await self._values(statement, given, [0] * len(given))
 
-    def _meant(self, text: Text) -> Text:
+    def _meant(self, statement: Statement) -> Statement:
         """A statement; of EXECUTE, the one that was prepared."""
-        if text.words[0] != "EXECUTE":
-            return text
-        return self._statement(read_execute(text)[0]).text or text
+        if statement.text is None or statement.text.words[0] != "EXECUTE":
+            return statement
+        return self._statement(read_execute(statement.text)[0])
 
     def _notices(self, answer: Answer) -> None:
         for each in answer.notices:
@@ -240,7 +253,7 @@ class Backend:
         if answer.columns is None:
             return False
         if answer.small >= 0 and not limit:
-            self._wire.send(answer.encode(formats, answer.small)[0])
+            self._wire.send(answer.encode(formats, answer.small, self._runner.settings.style)[0])
             return False
         left = limit
         while True:
@@ -303,9 +316,9 @@ class Backend:
         """The values of parameters."""
         await self._find_types(statement)
         types = statement.types or (None,) * len(sent)
-        read_as = self._read_as(statement)
+        read_as, zone = self._read_as(statement), self._runner.settings.style.zone
         return [
-            read_value(data, oid, code, of)
+            read_value(data, oid, code, zone=zone, of=of)
             for data, oid, code, of in zip(sent, read_as, codes, types, strict=False)
         ]
 
@@ -344,14 +357,8 @@ class Backend:
             return
         if kind == b"P":
             portal = self._portal(name)
-            if portal.statement.text is None:
-                self._wire.send(codec.NO_DATA)
-                return
-            if self._runner.gives_rows(self._meant(portal.statement.text)):
-                answer = await self._run(portal)
-                self._wire.send(answer.describe(portal.formats))
-            else:
-                self._wire.send(codec.NO_DATA)
+            columns = await self._portal_columns(portal)
+            self._wire.send(Answer("", columns).describe(portal.formats))
             return
         statement = self._statement(name)
         await self._find_types(statement)
@@ -361,6 +368,30 @@ class Backend:
             self._wire.send(codec.NO_DATA)
         else:
             self._wire.send(codec.row_description(statement.columns, [0] * len(statement.columns)))
+
+    async def _portal_columns(self, portal: Portal) -> Columns | None:
+        """The columns that a portal gives; a query is planned for it, and runs later."""
+        text = portal.statement.text
+        if text is None:
+            return None
+        if portal.answer is None and portal.bound is None:
+            try:
+                found = await self._runner.bind(text, portal.values)
+            except PostgresError:
+                raise
+            except Error as error:
+                self._failed_at(error, text)
+            if isinstance(found, Answer):
+                portal.answer = found
+            else:
+                portal.bound = found
+        if portal.answer is not None:
+            return portal.answer.columns
+        if portal.bound is not None:
+            return labelled(portal.bound.schema, portal.bound.labels)
+        await self._find_types(portal.statement)
+        await self._find_columns(portal.statement)
+        return portal.statement.columns
 
     def _describe_cursor(self, name: str) -> bool:
         columns = self._runner.cursor_columns(name)
@@ -372,7 +403,9 @@ class Backend:
         if statement.text is None or statement.is_described:
             return
         try:
-            statement.columns = await self._runner.describe(self._meant(statement.text))
+            meant = self._meant(statement)
+            if meant.text is not None:
+                statement.columns = await self._runner.describe(meant.text, meant.known_types)
         except Error as error:
             self._failed_at(error, statement.text)
         statement.is_described = True
@@ -398,13 +431,17 @@ class Backend:
             raise ProtocolError("an empty portal")
         if portal.answer is None:
             try:
-                portal.answer = await self._answer(text, portal.values)
+                if portal.bound is not None:
+                    portal.answer = await self._runner.run_bound(portal.bound)
+                else:
+                    portal.answer = await self._answer(text, portal.values)
             except PostgresError:
                 raise
             except Error as error:
                 self._failed_at(error, text)
         if portal.answer is None:
             raise ProtocolError("a portal without an answer")
+        portal.answer.columns = _as_described(portal.answer.columns, portal.statement.columns)
         return portal.answer
 
     async def _close(self, fields: codec.Fields) -> None:
@@ -442,3 +479,17 @@ class Backend:
             self._statements.clear()
         elif self._statements.pop(name, None) is None:
             raise PostgresError(f'prepared statement "{name}" does not exist', sqlstate="26000")
+
+
+def _as_described(columns: Columns | None, described: Columns | None) -> Columns | None:
+    """The columns of an answer, of the integer types that the client was told.
+
+    A parameter's value may be smaller than its type says: 5 of ``SELECT $1`` is an INTEGER.
+    """
+    if columns is None or described is None or columns == described:
+        return columns
+    names, told = [each[0] for each in columns], [each[0] for each in described]
+    if names != told:
+        return columns
+    pairs = zip(columns, described, strict=True)
+    return tuple([two if {one[1], two[1]} <= _INTEGERS else one for one, two in pairs])

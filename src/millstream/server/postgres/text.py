@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from millstream.masking import without_secrets
@@ -46,11 +44,8 @@ _TYPES: Final = {
     "float": "DOUBLE",
     "text": "VARCHAR",
     "varchar": "VARCHAR",
-    "bytea": "BINARY",
     "timestamptz": "TIMESTAMP",
-    "numeric": "DECIMAL",
 }
-_ONCE: Final = {"SELECT", "WITH", "INSERT", "UPDATE", "DELETE", "("}
 MAX_PARAMETERS: Final = 65_535
 _DEFINING: Final = {"CREATE", "ALTER"}
 
@@ -101,12 +96,10 @@ class Text:
     Attributes:
         query: the whole text.
         tokens: those of the statement.
-        is_live: whether its changes are wanted: what ``now()`` means there goes on.
     """
 
     query: str = field(repr=False)
     tokens: tuple[Token, ...] = field(repr=False)
-    is_live: bool = False
 
     @property
     def start(self) -> int:
@@ -127,7 +120,7 @@ class Text:
     @cached_property
     def rewritten(self) -> Rewritten:
         """The statement in Millstream's dialect."""
-        return rewritten(self.query, self.tokens, is_live=self.is_live)
+        return rewritten(self.query, self.tokens)
 
     def tail(self, count: int) -> Text:
         """The statement without so many tokens at its beginning."""
@@ -144,7 +137,7 @@ class Rewritten:
 
     Attributes:
         sql: the text.
-        order: of each ``?`` in it the number of the client's parameter, from 0; -1: the time now.
+        order: of each ``?`` in it the number of the client's parameter, from 0.
         marks: the offset of each ``?``.
         starts: the offsets in ``sql`` where a piece begins,
         origins: and where these begin in the client's text.
@@ -163,10 +156,7 @@ class Rewritten:
 
     def given(self, values: Sequence[Any]) -> list[Any] | None:
         """The value of each ``?``; None when there is none."""
-        if not self.order:
-            return None
-        now = datetime.now(UTC) if -1 in self.order else None
-        return [now if number < 0 else values[number] for number in self.order]
+        return [values[number] for number in self.order] if self.order else None
 
     def position(self, error: SqlError) -> int:
         """The place of an error in the client's text, from 1; 0 when it has none."""
@@ -275,7 +265,7 @@ def _unescaped(text: str) -> str:
 # ---- in Millstream's dialect
 
 
-def rewritten(query: str, tokens: Sequence[Token], *, is_live: bool = False) -> Rewritten:
+def rewritten(query: str, tokens: Sequence[Token]) -> Rewritten:
     r"""A statement in Millstream's dialect.
 
     >>> [found] = statements(r"SELECT $2::int8, 'a\n' FROM public.t")
@@ -285,7 +275,7 @@ def rewritten(query: str, tokens: Sequence[Token], *, is_live: bool = False) -> 
     out: list[str] = []
     starts, origins, order, marks = [], [], [], []
     length, copied = 0, tokens[0].start
-    known = _epochs(tokens) | ({} if is_live else _moments(tokens)) | _lists(tokens)
+    known = _epochs(tokens) | _lists(tokens)
     for place, token in enumerate(tokens):
         piece = known[place] if place in known else _piece(tokens, place)
         if piece is None:
@@ -298,9 +288,6 @@ def rewritten(query: str, tokens: Sequence[Token], *, is_live: bool = False) -> 
                 length += len(text)
         if token.kind == "parameter":
             order.append(_number(token))
-            marks.append(length - 1)
-        elif piece == "?":
-            order.append(-1)
             marks.append(length - 1)
         copied = token.start + len(token.text)
     last = tokens[-1]
@@ -317,20 +304,6 @@ def _number(token: Token) -> int:
     if not 0 < number <= MAX_PARAMETERS:
         raise PostgresError(f"there is no parameter ${number}", sqlstate="42P02")
     return number - 1
-
-
-def _moments(tokens: Sequence[Token]) -> dict[int, str]:
-    """What the tokens of ``now()`` become, in statements that run once: a value of their start."""
-    words = [each.word for each in tokens]
-    if words[0] not in _ONCE or ("AS", "OF") in pairwise(words):  # which has a NOW() of its own
-        return {}
-    made: dict[int, str] = {}
-    for place, word in enumerate(words):
-        if word == "CURRENT_TIMESTAMP":
-            made[place] = "?"
-        elif word == "NOW" and words[place + 1 : place + 3] == ["(", ")"]:
-            made |= {place: "?", place + 1: "", place + 2: ""}
-    return made
 
 
 def _lists(tokens: Sequence[Token]) -> dict[int, str]:
@@ -424,6 +397,9 @@ def _names_schema(tokens: Sequence[Token], place: int) -> bool:
 
 def _is_type(tokens: Sequence[Token], place: int) -> bool:
     if tokens[place].text.lower() not in _TYPES or place == 0:
+        return False
+    after = tokens[place + 1].text if place + 1 < len(tokens) else ""
+    if tokens[place].word == "FLOAT" and after == "(":
         return False
     before = tokens[place - 1]
     if before.text == "::" or (before.word == "AS" and _in_cast(tokens, place)):

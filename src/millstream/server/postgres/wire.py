@@ -6,7 +6,13 @@ from typing import Protocol
 
 
 class Wire(Protocol):
-    """What sends and receives messages."""
+    """What sends and receives messages.
+
+    Attributes:
+        process: the number that the client knows its connection by.
+    """
+
+    process: int
 
     def send(self, data: bytes) -> None:
         """Send, sooner or later."""

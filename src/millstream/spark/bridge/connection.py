@@ -14,7 +14,7 @@ import socket
 import struct
 import threading
 import time
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from millstream.errors import PipelineError
 from millstream.threads import thread
@@ -25,24 +25,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     Ready = Callable[[], bool]
+    Together = Callable[[], contextlib.AbstractContextManager[None]]
 
 _LENGTH = struct.Struct(">I")
 _MAX_TEXT: Final = 1 << 24
 _CHUNK: Final = 1 << 16
 _MOST: Final = 1 << 20
-
-
-class ReaderWire(Protocol):
-    """The connection of a live reader, or of those of all parts of a view."""
-
-    def send(self, *parts: bytes | pa.Buffer) -> None:
-        """Bytes, as they are."""
-
-    def send_now(self, data: bytes) -> bytes:
-        """As much as fits without waiting; returns the rest."""
-
-    def read(self, size: int) -> bytes:
-        """So many bytes."""
 
 
 class Connection:
@@ -191,9 +179,14 @@ class _Loan:
 
 
 class SharedReceiver:
-    """Serves connections that were lent to it, in a thread that starts with the first."""
+    """Serves connections that were lent to it, in a thread that starts with the first.
 
-    def __init__(self) -> None:
+    Args:
+        together: a block in which those are served that have something at the same time.
+    """
+
+    def __init__(self, together: Together = contextlib.nullcontext) -> None:
+        self._together = together
         self._selector = selectors.DefaultSelector()
         self._woken, self._wake = socket.socketpair()
         self._selector.register(self._woken, selectors.EVENT_READ)
@@ -238,12 +231,14 @@ class SharedReceiver:
     def _run(self) -> None:
         try:
             while not self._closed:
-                for key, _ in self._selector.select():
-                    if key.data is not None:
-                        self._serve(key.data)
-                    else:
-                        self._woken.recv(4096)
-                        self._register()
+                loans = [key.data for key, _ in self._selector.select()]
+                if None in loans:
+                    self._woken.recv(4096)
+                    self._register()
+                with self._together():
+                    for loan in loans:
+                        if loan is not None:
+                            self._serve(loan)
         finally:
             self._end()
 

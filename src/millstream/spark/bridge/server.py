@@ -28,6 +28,8 @@ from millstream.threads import thread
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from millstream.spark.bridge.connection import Together
+
 _SECRET_BYTES: Final = 32
 _GREETING_SECONDS: Final = 10.0
 _MAX_UNPROVEN: Final = 64
@@ -77,6 +79,7 @@ class BridgeServer:
 
     Args:
         host: the address to listen on, which tasks connect to.
+        together: a block in which connections are served that have a few bytes at the same time.
 
     Attributes:
         host: that address.
@@ -88,7 +91,9 @@ class BridgeServer:
         MissingExtraError: it is not the loopback address, and what encrypts is not installed.
     """
 
-    def __init__(self, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, host: str = "127.0.0.1", together: Together = contextlib.nullcontext
+    ) -> None:
         self.host = host
         self.secret = secrets.token_bytes(_SECRET_BYTES)
         made = None if is_loopback(host) else make_certificate()
@@ -99,7 +104,7 @@ class BridgeServer:
         self._unproven = _Unproven()
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._receiver = SharedReceiver()
+        self._receiver = SharedReceiver(together)
         self._listener = socket.create_server((host, 0), backlog=128)
         self.port: int = self._listener.getsockname()[1]
         # Without it no task gets through: Spark fails the queries, and views report that.

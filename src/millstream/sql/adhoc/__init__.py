@@ -8,12 +8,15 @@ Expressions are bound by ``sql.expressions``, so types, conversions and refusals
 other query. What DuckDB does as Spark does is written in its own SQL; any other operation becomes a
 kernel, which runs our own compiled form of it. What neither can answer exactly is refused.
 
+A SELECT without FROM that is a list of expressions needs no DuckDB: ``constant``.
+
 In the order of reading: ``plan`` (WITH, UNION), ``select``, ``from_clause``, ``binder``; then
 ``groups``, ``aggregates`` and ``window_functions``; ``draft``, which gathers what they write;
 ``to_duckdb`` and ``duckdb_types``.
 """
 
+from millstream.sql.adhoc.constant import ConstantRow, constant_row
 from millstream.sql.adhoc.plan import AdhocPlan, plan_adhoc
 from millstream.sql.adhoc.to_duckdb import Kernel
 
-__all__ = ["AdhocPlan", "Kernel", "plan_adhoc"]
+__all__ = ["AdhocPlan", "ConstantRow", "Kernel", "constant_row", "plan_adhoc"]

@@ -118,6 +118,9 @@ class AggregateArguments:
         node = self.one()
         if not is_number(node.type):
             message = f"expected a number, got {node.type.sql}"
+            if node.type.kind == "INTERVAL":
+                what = f"{self.rows.describe(self.tree)} of an INTERVAL is not supported"
+                self.rows.refuse(self.args[0], f"{what} in a query in process", "CAST it.")
             self.rows.mismatch(self.args[0], message, "CAST it to a number.")
         return node
 

@@ -161,6 +161,9 @@ class RowBinder(Binder):
 
     def _missing(self, tree: exp.Expr, parts: Sequence[str]) -> NoReturn:
         names = {each.name for each in self.scope.items}
+        if len(parts) > 1 and parts[0].lower() in self.draft.named - names:
+            what = f"{parts[0]}, of a query around this one, is not supported in FROM"
+            self.refuse(tree, f"{what} in a query in process", "Join them instead.")
         if len(parts) > 1 and parts[0].lower() not in names:
             known = ", ".join(sorted(filter(None, names)))
             hint = f"Available in FROM: {known}." if known else ""

@@ -47,6 +47,9 @@ class Draft:
         sql: the text that the trees are of, for errors.
         find: returns what is known of a source, table or view.
         subquery: binds a query inside of an expression, whose columns it may use.
+
+    Attributes:
+        named: what all parts of FROM are called that were read so far.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Draft:
         self.ctes: list[tuple[str, str]] = []
         self.reads: dict[str, dict[str, None]] = {}
         self.scans: dict[str, int] = {}
+        self.named: set[str] = set()
         self._texts: list[str] = []
         self._origins: dict[int, tuple[str, str]] = {}
         self._aliases = 0

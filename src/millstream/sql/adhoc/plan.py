@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.errors import Error, SqlColumnError, SqlUnsupportedError
+from millstream.model.names import unique_names
 from millstream.model.schema import Column, Schema
 from millstream.sql.adhoc.binder import RowBinder
 from millstream.sql.adhoc.draft import BoundQuery, Draft, OutputColumn
 from millstream.sql.adhoc.from_clause import FromScope
 from millstream.sql.adhoc.select import bind_select, ordered_rows
 from millstream.sql.expressions.conditions import comparable
-from millstream.sql.positions import place_of_second
 from millstream.sql.refusals import check_parts
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ class AdhocPlan:
         tables: the sources, tables and views that it reads, as the catalog writes them.
         columns: of each of these, the columns that are needed, ``_lsn`` perhaps among them.
         scans: how often it reads each of these.
-        schema: the columns of the result.
+        schema: the columns of the result; a second one of a name gets a number behind it.
+        names: what the query calls them.
         kernels: the functions that DuckDB must be given.
     """
 
@@ -47,6 +48,7 @@ class AdhocPlan:
     columns: Mapping[str, tuple[str, ...]]
     scans: Mapping[str, int]
     schema: Schema
+    names: tuple[str, ...]
     kernels: tuple[Kernel, ...]
 
 
@@ -58,7 +60,7 @@ def plan_adhoc(query: Query, inputs: Callable[[str], Input]) -> AdhocPlan:
         inputs: returns what is known of a source, table or view; raises when there is none.
 
     Raises:
-        SqlColumnError: a column or a function that is not there, or a name that comes twice.
+        SqlColumnError: a column or a function that is not there.
         SqlTypeError: types without a common one.
         SqlUnsupportedError: something that cannot be answered exactly.
     """
@@ -81,21 +83,19 @@ def plan_adhoc(query: Query, inputs: Callable[[str], Input]) -> AdhocPlan:
         MappingProxyType({name: tuple(draft.reads[name]) for name in tables}),
         MappingProxyType(draft.scans),
         _schema(bound.columns, query),
+        tuple(each.name for each in bound.columns),
         tuple(draft.form.kernels.values()),
     )
 
 
 def _schema(columns: Sequence[OutputColumn], query: Query) -> Schema:
+    names = unique_names([each.name for each in columns])
     try:
-        return Schema(tuple(Column(e.name, e.type, nullable=e.nullable) for e in columns))
+        pairs = zip(names, columns, strict=True)
+        return Schema(tuple(Column(name, e.type, nullable=e.nullable) for name, e in pairs))
     except Error as error:
-        line, column = place_of_second(query.tree.selects, query.sql)
         raise SqlColumnError(
-            error.message,
-            sql=query.sql,
-            line=line,
-            column=column,
-            hint="Give one of them another name with AS.",
+            error.message, sql=query.sql, line=query.line, column=query.column, hint=error.hint
         ) from error
 
 

@@ -12,6 +12,7 @@ from millstream.sql.adhoc.draft import BoundQuery, Draft, OutputColumn
 from millstream.sql.adhoc.from_clause import FromClause, FromItem, FromScope
 from millstream.sql.adhoc.groups import GroupBinder, as_window
 from millstream.sql.adhoc.window_functions import order_text
+from millstream.sql.expressions.bind import struct_star
 from millstream.sql.expressions.conditions import comparable
 from millstream.sql.expressions.nodes import ColumnRef, Node
 from millstream.sql.refusals import check_parts
@@ -153,16 +154,20 @@ def _item(binder: RowBinder, tree: exp.Expr, place: int) -> list[Item]:
 
 def _star(binder: RowBinder, tree: exp.Expr) -> list[Item]:
     star = tree.this if isinstance(tree, exp.Column) else tree
+    if not isinstance(star, exp.Star):
+        return struct_star(binder, tree)
     if any(star.args.values()):
         binder.refuse(tree, "only * and t.* are supported", "Name the columns.")
     if isinstance(binder, GroupBinder):
         binder.refuse(tree, "* is not allowed with GROUP BY", "Name the columns.")
     table = tree.args.get("table")
-    found = binder.scope.star() if table is None else binder.scope.star_of(table.name)
+    found = None
+    if table is None:
+        found = binder.scope.star()
+    elif not tree.args.get("db"):
+        found = binder.scope.star_of(table.name)
     if found is None:
-        binder.error(
-            SqlColumnError, tree, f"there is no table or alias {tree.args['table'].name}", ""
-        )
+        return struct_star(binder, tree)
     if not found:
         binder.refuse(tree, "SELECT * needs a FROM clause", "Write FROM and what to select from.")
     for _, node in found:

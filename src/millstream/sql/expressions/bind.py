@@ -23,7 +23,7 @@ from millstream.sql.expressions.nodes import (
     Node,
     Op,
 )
-from millstream.sql.expressions.type_rules import common_type
+from millstream.sql.expressions.type_rules import common_type, is_number
 from millstream.sql.positions import place_of, words_of
 
 if TYPE_CHECKING:
@@ -142,6 +142,9 @@ class Binder:
             message = f"{' and '.join(names)} have no common type"
             if compared:
                 message = f"cannot compare {' with '.join(names)}"
+            if all(is_number(each.type) or each.type.kind == "NULL" for each in nodes):
+                # Spark rounds decimals to a type that holds less than both.
+                self.refuse(tree, f"{message} in a query in process", "CAST one of them.")
             self.mismatch(tree, message, "CAST one to the type of the other.")
         return of
 
@@ -181,15 +184,24 @@ class Binder:
             found = struct_field(self, tree, found, name)
         return found
 
-    def check_table(self, tree: exp.Expr) -> None:
-        """Check the name before the star of ``t.*``."""
-        table = tree.args.get("table")
-        if table is not None and table.name.lower() != self._alias:
-            hint = f"What is selected from is called {self._alias} here."
-            self.error(SqlColumnError, tree, f"there is no table or alias {table.name}", hint)
+    def is_whole(self, tree: exp.Expr) -> bool:
+        """Whether a star stands for all columns; else it stands for the fields of a STRUCT.
+
+        Raises:
+            SqlColumnError: what is named before it is not there.
+        """
         star = tree.this if isinstance(tree, exp.Column) else tree
-        if not isinstance(star, exp.Star) or any(star.args.values()):
+        if not isinstance(star, exp.Star):
+            return False
+        if any(star.args.values()):
             self.refuse(tree, "only * and t.* are supported", "Name the columns.")
+        names = [each.name for each in tree.parts[:-1]] if isinstance(tree, exp.Column) else []
+        if not names or [each.lower() for each in names] == [self._alias]:
+            return True
+        if names[0].lower() not in {*self._columns, self._alias}:
+            hint = f"What is selected from is called {self._alias} here."
+            self.error(SqlColumnError, tree, f"there is no table or alias {names[0]}", hint)
+        return False
 
     def _no_column(self, tree: exp.Expr, parts: Sequence[str]) -> NoReturn:
         name = parts[0]
@@ -214,6 +226,34 @@ class Binder:
 
 
 # --- Fields of STRUCT, elements of ARRAY and MAP --------------------------------------------------
+
+
+def struct_of_star(tree: exp.Expr) -> exp.Expr | None:
+    """Return what stands before ``.*``: ``s`` of ``s.*``, ``(s).y`` of ``(s).y.*``; None: nothing.
+
+    >>> from sqlglot import parse_one
+    >>> struct_of_star(parse_one("SELECT t.s.* FROM t").expressions[0]).sql()
+    't.s'
+    """
+    if isinstance(tree, exp.Dot):
+        inner: exp.Expr = tree.this
+        return inner
+    parts = [each.copy() for each in tree.parts[:-1]] if isinstance(tree, exp.Column) else []
+    if not parts:
+        return None
+    return exp.Column(**dict(zip(("this", "table", "db"), reversed(parts), strict=False)))
+
+
+def struct_star(binder: Binder, tree: exp.Expr) -> list[tuple[str, Node]]:
+    """Return the fields of a STRUCT, for ``s.*``."""
+    inner = struct_of_star(tree)
+    if inner is None:
+        binder.refuse(tree, "only * and t.* are supported", "Name the columns.")
+    node = binder.bind(inner)
+    if node.type.kind != "STRUCT":
+        what = f"{binder.describe(inner)} is {node.type.sql}, and has no fields"
+        binder.mismatch(tree, what, "Write .* after a table, or after a STRUCT.")
+    return [(name, struct_field(binder, tree, node, name)) for name in node.type.names]
 
 
 def struct_field(binder: Binder, tree: exp.Expr, node: Node, name: str) -> Node:

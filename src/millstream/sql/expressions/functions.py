@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from sqlglot import exp
 
 from millstream.errors import SqlColumnError
-from millstream.sql.dialect import WRITTEN
+from millstream.sql.dialect import WRITTEN, Millstream
 from millstream.sql.expressions import (
     bits,
     casts,
@@ -27,6 +27,7 @@ from millstream.sql.expressions import (
 from millstream.sql.expressions.fold import is_null
 from millstream.sql.expressions.nodes import Node, Not, Tree
 from millstream.sql.function_names import AGGREGATES, COUNTS, JAVA_ROUNDED, SYNONYMS, counts_text
+from millstream.sql.spark_functions import SPARK_FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,13 +84,22 @@ _ROUNDED = (
 )
 
 
+_SPARKS = frozenset({"ARRAYS_ZIP", "EXISTS", "FORALL", "GET_JSON_OBJECT", "INLINE", "TRANSFORM"})
+"""Functions of Spark's that sqlglot does not know by these names."""
+
+
 def _unknown(binder: Binder, tree: exp.Expr, name: str) -> NoReturn:
+    if name in Millstream.Parser.FUNCTIONS or name in _SPARKS:
+        binder.refuse(tree, f"the function {name} is not supported here", _ELSEWHERE)
     near = difflib.get_close_matches(name, (*FUNCTIONS, *AGGREGATES), n=1)
     hint = f"Did you mean {near[0]}?" if near else _ELSEWHERE
     if name in JAVA_ROUNDED:
         hint = _ROUNDED
     elif name in _CLOCKS:
         hint = _PARAMETER
+    if name in SPARK_FUNCTIONS and name not in _CLOCKS:
+        hint = hint if name in JAVA_ROUNDED else _ELSEWHERE
+        binder.refuse(tree, f"the function {name} is not supported here", hint)
     binder.error(SqlColumnError, tree, f"there is no function {name}", hint)
 
 

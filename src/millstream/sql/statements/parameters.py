@@ -10,10 +10,12 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from copy import copy
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from math import isfinite, isnan
 from numbers import Real
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlglot import TokenType, exp
@@ -27,6 +29,8 @@ from millstream.sql.positions import place_at
 if TYPE_CHECKING:
     from sqlglot import Token
 
+    from millstream.model.types import SqlType
+
 ParameterValues = Sequence[Any] | Mapping[str, Any] | None
 """What a caller gives: a list for ``?``, a dict for ``:name``."""
 
@@ -34,9 +38,49 @@ VALUES: Final = "None, bool, int, float, Decimal, str, bytes, date, datetime and
 COLLECTION: Final = "parameter"
 """The key in a tree's ``meta`` under which a list or a dict is kept."""
 
+CALLED: Final = "called"
+"""The key in a tree's ``meta`` under which the name of the function stands that gave its value."""
+
 _SECOND: Final = timedelta(seconds=1)
 _DAY: Final = timedelta(days=1)
 _GIVE: Final = "Give the values beside the text: a list for ?, a dict for :name."
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Stands for the values of parameters that are not known yet: NULLs of their types.
+
+    Attributes:
+        types: those that are known, by the offsets of ``?``, or by names.
+    """
+
+    types: Mapping[int | str, SqlType] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class NoValue:
+    """The value of a parameter that is not known yet.
+
+    Attributes:
+        type: its type; None: unknown.
+    """
+
+    type: SqlType | None
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """The value of a call that is the session's: see ``constants``.
+
+    Attributes:
+        name: the function.
+        value: its value; None: NULL.
+        type: the type of the value.
+    """
+
+    name: str
+    value: object
+    type: SqlType
 
 
 class Parameters:
@@ -45,19 +89,29 @@ class Parameters:
     Args:
         sql: the text, for errors.
         tokens: all its tokens.
-        given: a list for ``?``, a dict for ``:name``.
+        given: a list for ``?``, a dict for ``:name``; or nothing is known of them yet.
 
     Attributes:
         refusal: why none may stand here, and what to do instead; empty where they may.
+        marks: the parameters that were read: by their offsets, their names; empty for ``?``.
     """
 
-    __slots__ = ("_given", "_ordinals", "_sql", "_texts", "_used", "refusal")
+    __slots__ = (
+        "_constants",
+        "_given",
+        "_ordinals",
+        "_sql",
+        "_texts",
+        "_used",
+        "marks",
+        "refusal",
+    )
 
     def __init__(
-        self, sql: str, tokens: Iterable[Token] = (), given: ParameterValues = None
+        self, sql: str, tokens: Iterable[Token] = (), given: ParameterValues | Unknown = None
     ) -> None:
         if isinstance(given, (str, bytes, bytearray)) or not isinstance(
-            given, (Sequence, Mapping, type(None))
+            given, (Sequence, Mapping, Unknown, type(None))
         ):
             kind = type(given).__name__
             raise InvalidOptionError(
@@ -68,6 +122,8 @@ class Parameters:
         self.refusal = ("", "")
         self._used: set[str] = set()
         self._texts: dict[int, tuple[int, str]] = {}
+        self._constants: dict[int, Constant] = {}
+        self.marks: dict[int, str] = {}
         marks = [each.start for each in tokens if each.token_type is TokenType.PLACEHOLDER]
         self._ordinals = {start: number for number, start in enumerate(marks)}
         if isinstance(given, Sequence) and len(given) != len(marks):
@@ -84,6 +140,10 @@ class Parameters:
         made = copy(self)
         made.refusal = (message, hint)
         return made
+
+    def set_constant(self, at: int, constant: Constant) -> None:
+        """Let what stands at an offset, a call of the session's, have a value."""
+        self._constants[at] = constant
 
     def bind(self, name: str, at: int, end: int) -> exp.Expr:
         """The literal of a parameter: of ``:name``, or of the ``?`` at an offset.
@@ -103,8 +163,13 @@ class Parameters:
         """The value of ``:name``, or of the ``?`` at an offset, as it was given."""
         mark = f":{name}" if name else "?"
         message, hint = self.refusal
+        if at in self._constants:
+            return self._constants[at]
         if message:
             raise self._error(message, at, hint)
+        self.marks[at] = name
+        if isinstance(self._given, Unknown):
+            return self._unknown(self._given, name, at)
         if self._given is None:
             raise self._error(f"the parameter {mark} has no value", at, _GIVE)
         value: object
@@ -123,8 +188,14 @@ class Parameters:
         value = self._given[name]
         return value
 
+    def _unknown(self, given: Unknown, name: str, at: int) -> object:
+        """What stands for a value that is not known: a number where only one can stand."""
+        if takes_number(self._sql, at):
+            return 1
+        return NoValue(given.types.get(name or at))
+
     def _nearest(self, name: str) -> str:
-        known = [str(each) for each in self._given or ()]
+        known = [str(each) for each in self._given] if isinstance(self._given, Mapping) else []
         near = difflib.get_close_matches(name, known, n=1)
         return f"Did you mean :{near[0]}?" if near else f"Values are given for: {', '.join(known)}."
 
@@ -175,10 +246,20 @@ class Parameters:
         return SqlParameterError(message, sql=self._sql, line=line, column=column, hint=hint)
 
 
+_NUMBERS_ONLY: Final = ("LIMIT", "OFFSET", "AS OF")
 NO_PARAMETERS: Final = Parameters("")
 
 
 # --- Values ---------------------------------------------------------------------------------------
+
+
+def takes_number(sql: str, at: int) -> bool:
+    """Whether only a whole number can stand at an offset.
+
+    >>> takes_number("SELECT a FROM t LIMIT ?", 22)
+    True
+    """
+    return sql[:at].rstrip()[-6:].upper().endswith(_NUMBERS_ONLY)
 
 
 def literal(value: object) -> exp.Expr:
@@ -196,13 +277,27 @@ def literal(value: object) -> exp.Expr:
         return placeholder
     if value is None:
         return exp.Null()
+    if isinstance(value, NoValue | Constant):
+        return _of_session(value)
     if isinstance(value, str):
         return exp.Literal.string(check_varchar(value))
     if isinstance(value, (bytes, bytearray, memoryview)):
         return exp.HexString(this=bytes(value).hex())
-    if isinstance(value, (date, timedelta)):
-        return _time(value)
-    return _number(value)
+    return _time(value) if isinstance(value, (date, timedelta)) else _number(value)
+
+
+def _of_session(value: NoValue | Constant) -> exp.Expr:
+    if isinstance(value, NoValue):
+        return _null(value.type)
+    made = _null(value.type) if value.value is None else literal(value.value)
+    made.meta[CALLED] = value.name
+    return made
+
+
+def _null(of: SqlType | None) -> exp.Expr:
+    """NULL of a type."""
+    null = exp.Null()
+    return null if of is None else exp.Cast(this=null, to=exp.DataType.build(of.sql, "spark"))
 
 
 def _number(value: object) -> exp.Expr:

@@ -12,6 +12,7 @@ from millstream.errors import InvalidOptionError, SqlError, SqlSyntaxError
 from millstream.model.types import MAX_PRECISION
 from millstream.sql.dialect import Millstream, MisreadError
 from millstream.sql.positions import place_at
+from millstream.sql.statements.constants import with_constants
 from millstream.sql.statements.copy import read_copy
 from millstream.sql.statements.create import read_alter, read_create, read_drop, read_explain
 from millstream.sql.statements.cursor import did_you_mean, nearest
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
     from sqlglot import exp
 
-    from millstream.sql.statements.parameters import ParameterValues
+    from millstream.sql.statements.constants import Functions
+    from millstream.sql.statements.parameters import ParameterValues, Unknown
     from millstream.sql.statements.statement import Statement
 
 
@@ -99,12 +101,18 @@ _MISSING_QUOTE = re.compile(r"Missing (?P<quote>.+) from \d+:(?P<offset>\d+)")
 _TOO_DEEP = "Write it with fewer parentheses inside each other; use IN (...) for a long list of OR."
 
 
-def parse(sql: str, parameters: ParameterValues = None) -> list[Statement]:
+def parse(
+    sql: str,
+    parameters: ParameterValues | Unknown = None,
+    functions: Functions | None = None,
+) -> list[Statement]:
     """Return the statements of a text, which are separated by semicolons.
 
     Args:
         sql: the text.
         parameters: the values of its parameters: a list for ``?``, a dict for ``:name``.
+        functions: those of the session, such as NOW(), whose values statements that run once have;
+            None: they are what they are in a view.
 
     >>> [show] = parse("SHOW SOURCES LIKE 'tr%';")
     >>> show
@@ -116,6 +124,18 @@ def parse(sql: str, parameters: ParameterValues = None) -> list[Statement]:
         SqlParameterError: a parameter without a value, or a value without a parameter.
         SqlError: a column or a type in it is wrong.
     """
+    return parse_marked(sql, parameters, functions)[0]
+
+
+def parse_marked(
+    sql: str,
+    parameters: ParameterValues | Unknown = None,
+    functions: Functions | None = None,
+) -> tuple[list[Statement], dict[int, str]]:
+    """As ``parse``; and by the offsets of the parameters in the text, their names.
+
+    A ``?`` has an empty name.
+    """
     if not isinstance(sql, str):
         raise InvalidOptionError(
             f"expected the text of a statement, got {type(sql).__name__}",
@@ -125,9 +145,11 @@ def parse(sql: str, parameters: ParameterValues = None) -> list[Statement]:
     if not chunks:
         raise SqlSyntaxError("there is no statement", sql=sql, hint="Write SELECT * FROM trades.")
     given = Parameters(sql, (token for chunk in chunks for token in chunk), parameters)
+    if functions is not None:
+        chunks = [with_constants(chunk, given, functions) for chunk in chunks]
     statements = [guarded(sql, chunk, given, _statement) for chunk in chunks]
     given.check_used()
-    return statements
+    return statements, dict(sorted(given.marks.items()))
 
 
 def parse_expression(sql: str) -> exp.Expression:

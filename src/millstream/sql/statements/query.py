@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from millstream.errors import SqlError
 
 
-QUERY_WORDS = frozenset({"SELECT", "WITH", "("})
+QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "("})
 """The words that a query begins with."""
 
 _TAILS = {
@@ -144,7 +144,8 @@ def _read_emit(reader: StatementReader) -> Emit:
     reader.expect("EMIT", hint=_EMITS)
     if reader.skip("CHANGES") or reader.skip("ON", "UPDATE"):
         return Emit("changes")
-    if reader.skip("ON", "WINDOW", "CLOSE") or reader.skip("AFTER", "WATERMARK"):
+    closing = (("ON", "WINDOW", "CLOSE"), ("AFTER", "WATERMARK"), ("ON", "WATERMARK"))
+    if any(reader.skip(*words) for words in closing):
         return Emit("close")
     if reader.skip("FINAL"):
         return Emit("final")
@@ -225,6 +226,12 @@ def _is_as_of(tokens: list[Token], words: list[str], place: int) -> bool:
 # ---- a plain SELECT: filters and projections of one source, table or view
 
 
+_WITHOUT_FROM = frozenset(
+    {"INTO", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET"}
+    | {"UNION", "INTERSECT", "EXCEPT", "MINUS"}
+)
+"""What may follow what is selected, if nothing is read."""
+
 _AFTER_FROM = ("WHERE", "LIMIT", "JOIN", "GROUP", "ORDER", "HAVING", "UNION")
 
 
@@ -257,13 +264,13 @@ def _read_item(reader: StatementReader) -> exp.Expression:
 
 
 def _read_from(reader: StatementReader) -> tuple[str, str | None]:
-    if reader.at_end or reader.word == "INTO":
+    if reader.at_end or reader.word.split(" ")[0] in _WITHOUT_FROM:
         raise _another(reader)
     if not reader.skip("FROM"):
         # SELECT a FORM t: the misspelt word was taken for an alias.
         hint = did_you_mean(reader.word_before, ["FROM"], "Write SELECT a, b FROM trades.")
         raise reader.expected("',' or FROM", hint=hint)
-    if reader.word in {"(", "VALUES", "LATERAL", "UNNEST"}:
+    if reader.word in {"(", "VALUES", "LATERAL", "UNNEST", "TABLE"}:
         raise _another(reader)
     target = reader.name("source or table")
     if reader.word == "(":

@@ -1,13 +1,14 @@
-"""Aggregates: from Spark's aggregate functions to those of ``java/.../dataflow``."""
+"""Aggregates: from Spark's aggregate functions to those of ``java/.../dataflow``; HAVING."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.views.lower.plans import each_of, kind_of
+from millstream.views.lower.plans import attributes_of, each_of, kind_of, parts_of
+from millstream.views.lower.subqueries import outside_subqueries
 
 if TYPE_CHECKING:
-    from millstream.views.lower.scala import Scala
+    from millstream.views.lower.plans import Scala
 
 _KNOWN: Final = {
     "Average": "avg",
@@ -86,3 +87,31 @@ def _over(scala: Scala, child: Any, attribute: Any) -> Any:  # noqa: ANN401
 
 def _is_order(child: Any) -> bool:  # noqa: ANN401
     return kind_of(child) == "SortOrder"
+
+
+def filtered_first(scala: Scala, condition: Any, aggregate: Any) -> Any | None:  # noqa: ANN401
+    """Return a projection of a filter of a plain aggregate; None if the aggregate is plain already.
+
+    Catalyst computes what is selected in the aggregate itself, below HAVING: ``1 / SUM(x)`` with
+    ``HAVING SUM(x) <> 0`` would fail for the groups that HAVING leaves out.
+
+    Args:
+        scala: to make objects of Spark's.
+        condition: that of the filter, over the results of the aggregate.
+        aggregate: what is filtered.
+    """
+    planner = scala.catalyst.planning.PhysicalAggregation
+    project = outside_subqueries(scala, parts_of(planner.unapply(aggregate).get()))
+    results = {each.exprId().id(): _value(each) for each in each_of(project.projectList())}
+    if all(kind_of(each) == "AttributeReference" for each in results.values()):
+        return None
+    replace = scala.dataflow.Replace()
+    for each in attributes_of(condition):
+        replace.put(each, results[each.exprId().id()])
+    logical = scala.catalyst.plans.logical
+    below = logical.Filter(condition.transform(replace), project.child())
+    return logical.Project(project.projectList(), below)
+
+
+def _value(result: Any) -> Any:  # noqa: ANN401
+    return result.child() if kind_of(result) == "Alias" else result

@@ -14,7 +14,7 @@ from millstream.sql.inputs import CLOCK_COLUMN
 from millstream.views.lower.plans import CLOCK_TIME, LogLeaf, conjuncts, each_of, find_all, kind_of
 
 if TYPE_CHECKING:
-    from millstream.views.lower.scala import Scala
+    from millstream.views.lower.plans import Scala
 
 _SHAPE: Final = "write ts > NOW() - INTERVAL '5 minutes': a timestamp, and days or less"
 _FLIPPED: Final = {

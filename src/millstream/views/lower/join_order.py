@@ -20,8 +20,7 @@ from millstream.views.lower.plans import conjuncts, each_of, id_of, inner, is_sa
 from millstream.views.lower.subqueries import with_subqueries
 
 if TYPE_CHECKING:
-    from millstream.views.lower.plans import LogLeaf
-    from millstream.views.lower.scala import Scala
+    from millstream.views.lower.plans import LogLeaf, Scala
 
 _LEFT_OUT: Final = 0.2
 """A guess: the share of a relation's rows that a condition leaves."""

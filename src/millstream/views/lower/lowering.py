@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import SqlUnsupportedError
-from millstream.views.lower.aggregates import aggregate_of
+from millstream.views.lower.aggregates import aggregate_of, filtered_first
 from millstream.views.lower.asof import below_asof, read_asof, read_temporal, with_column
 from millstream.views.lower.clock_filter import is_clock, read_bounds
 from millstream.views.lower.event_time import ClosedWindows, Closing, Expiries
-from millstream.views.lower.having import filtered_first
 from millstream.views.lower.join_order import JoinOrder
 from millstream.views.lower.merging import merged
 from millstream.views.lower.plans import (
     LogLeaf,
+    Scala,
     each_of,
     fingerprint_of,
     id_of,
@@ -36,7 +36,6 @@ from millstream.views.lower.plans import (
     text_of,
 )
 from millstream.views.lower.ranges import ranges_of
-from millstream.views.lower.scala import Scala
 from millstream.views.lower.sessions import SessionRows, read_session
 from millstream.views.lower.subqueries import (
     outside_subqueries,
@@ -102,7 +101,7 @@ class _Shared:
 
 
 @dataclass(slots=True)
-class Line:
+class Dataflow:
     """A dataflow; all objects are of Java.
 
     Attributes:
@@ -149,7 +148,7 @@ def lower(  # noqa: PLR0917
     closing: Closing | None = None,
     slack: int = 0,
     leaving: Leaving = Leaving(),
-) -> Line:
+) -> Dataflow:
     """The dataflow of a plan.
 
     Args:
@@ -169,17 +168,17 @@ def lower(  # noqa: PLR0917
     windows = closing and ClosedWindows(scala, plan, closing, logs)
     expiries = Expiries(scala, logs, windows, slack)
     lowering = _Lowering(scala, logs, expiries)
-    lowering.line.keys = keys_of(plan)
+    lowering.dataflow.keys = keys_of(plan)
     lowering.all_of(plan, leaving)
     lowering.name_shared()
-    lowering.line.timed = expiries.timed
-    lowering.line.grows = only_grows(plan, lambda rdd: logs[rdd].grows)
+    lowering.dataflow.timed = expiries.timed
+    lowering.dataflow.grows = only_grows(plan, lambda rdd: logs[rdd].grows)
     known = f"{sorted(logs.values())}{closing or ''}{slack or ''}{leaving.emit or ''}"
-    lowering.line.fingerprint = fingerprint_of(f"{_LAYOUT} {known}\n{plan.toString()}")
+    lowering.dataflow.fingerprint = fingerprint_of(f"{_LAYOUT} {known}\n{plan.toString()}")
     for used in str(jvm.millstream.dataflow.Plans.used(plan)).splitlines():
         rdd, *places = map(int, used.split())
-        lowering.line.used.setdefault(logs[rdd].number, set()).update(places)
-    return lowering.line
+        lowering.dataflow.used.setdefault(logs[rdd].number, set()).update(places)
+    return lowering.dataflow
 
 
 class _Lowering:
@@ -201,7 +200,7 @@ class _Lowering:
         self._readers: dict[int, int] = {}  # how many each operator has that is shared
         self._ending: dict[int, SessionRows] = {}  # those that end, by the column of the session
         count = 1 + max(each.number for each in logs.values())
-        self.line = Line(self._java.Entry(count), scala.jvm.java.util.ArrayList())
+        self.dataflow = Dataflow(self._java.Entry(count), scala.jvm.java.util.ArrayList())
         self._lowerings: dict[str, Callable[[Any, list[Any], Pipes], None]] = {
             "Aggregate": self._aggregate,
             "AsOfJoin": self._asof,
@@ -253,7 +252,7 @@ class _Lowering:
             return
         port, end, every = self._port(), columns.size() - 1, emit.every or 0
         self.node(plan, [], lambda steps: self.pipe(port, steps, [], columns, columns))
-        key = self._seq([columns.apply(place) for place in self.line.keys or ()])
+        key = self._seq([columns.apply(place) for place in self.dataflow.keys or ()])
         sink = self.pipe(_SINK, [], [], sent, columns)
         made = self._java.Emit(port, end, emit.lateness, every, key, columns, sink)
         self._add("emit at ticks" if every else "emit when the window closes", made)
@@ -288,11 +287,11 @@ class _Lowering:
         made: list[_Shared] = []
 
         def first(own: list[Any]) -> Any:  # noqa: ANN401
-            made.append(_Shared(len(self.line.names), pipes([*own, *steps]), own))
+            made.append(_Shared(len(self.dataflow.names), pipes([*own, *steps]), own))
             return made[0].pipe
 
         self._lowerings[kind_of(node)](node, [], first)
-        if len(self.line.names) > made[0].operator:  # else it reads one that is shared already
+        if len(self.dataflow.names) > made[0].operator:  # else it reads one that is shared already
             self._shared[number] = made[0]
 
     def _read_too(self, shared: _Shared, pipe: Any) -> None:  # noqa: ANN401
@@ -302,7 +301,7 @@ class _Lowering:
     def name_shared(self) -> None:
         """Say in the names of operators how many read them."""
         for place, count in self._readers.items():
-            self.line.names[place] += f", read {count} times"
+            self.dataflow.names[place] += f", read {count} times"
 
     def _number(self, plan: Any) -> int:  # noqa: ANN401
         """The number of a plan: equal plans have the same."""
@@ -314,14 +313,15 @@ class _Lowering:
     # ---- leaves
 
     def _log(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
-        self.line.entry.addLog(self._logs[node.rdd().id()].number, pipes(steps))
+        self.dataflow.entry.addLog(self._logs[node.rdd().id()].number, pipes(steps))
 
     def _constants(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
-        self.line.entry.addConstants(node.data(), pipes(steps))
+        self.dataflow.entry.addConstants(node.data(), pipes(steps))
 
     def _one_row(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
         del node
-        self.line.entry.addConstants(self._seq([self._catalyst.InternalRow.empty()]), pipes(steps))
+        rows = self._seq([self._catalyst.InternalRow.empty()])
+        self.dataflow.entry.addConstants(rows, pipes(steps))
 
     # ---- steps
 
@@ -375,7 +375,7 @@ class _Lowering:
             self._join_with_subqueries(node, steps, pipes)
             return
         if kind == "LeftSemi" and is_clock(node.right(), self._logs):
-            self._moments(node, steps, pipes)
+            self._clock_filter(node, steps, pipes)
             return
         condition = node.condition()
         if kind not in _JOINS and not kind.startswith("ExistenceJoin"):
@@ -411,7 +411,7 @@ class _Lowering:
         join = self._java.Join(*ports, *widths, kind, test, pair, *kept, pipes(steps))
         self._add(name, join)
 
-    def _moments(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
+    def _clock_filter(self, node: Any, steps: list[Any], pipes: Pipes) -> None:  # noqa: ANN401
         now, found = read_bounds(self._scala, node)
         side, clock, ports = node.left(), node.right(), (self._port(), self._port())
         self._into(side, ports[0], [], side.output(), _NULLS_MATCH)
@@ -515,8 +515,8 @@ class _Lowering:
         keys = [self._java.Plans.normalized(each) for each in grouping]
         self._into(child, port, keys, self._seq(inputs), _NULLS_MATCH)
         if not grouping:
-            self.line.entry.addGlobal(port)
-            self.line.is_global = True
+            self.dataflow.entry.addGlobal(port)
+            self.dataflow.is_global = True
         columns += [each.resultAttribute() for each in functions]
         pipe = pipes([self._step("Project")(results, self._seq(columns)), *steps])
         session = self._session_of(grouping)
@@ -524,7 +524,7 @@ class _Lowering:
             expiry = self._expiries.of_sessions(session, functions, columns)
         if node.deterministic():
             places = dict(zip(numbers[1:], range(len(grouping), len(columns)), strict=True))
-            self._shared[base] = _Shared(len(self.line.names), pipe, [], columns, places)
+            self._shared[base] = _Shared(len(self.dataflow.names), pipe, [], columns, places)
         by = f" by {text_of(grouping)}" if grouping else ""
         self._add(
             f"aggregate{by}: {text_of(functions)}",
@@ -663,8 +663,8 @@ class _Lowering:
         self.node(node, [], lambda steps: self.pipe(port, steps, key, row, columns, nulls))
 
     def _add(self, name: str, operator: Any) -> None:  # noqa: ANN401
-        self.line.names.append(name)
-        self.line.operators.add(operator)
+        self.dataflow.names.append(name)
+        self.dataflow.operators.add(operator)
 
     # ---- Java and Scala
 

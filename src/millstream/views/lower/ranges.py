@@ -8,7 +8,7 @@ from millstream.views.lower.event_time import ordered, shifted
 from millstream.views.lower.plans import conjuncts, kind_of
 
 if TYPE_CHECKING:
-    from millstream.views.lower.scala import Scala
+    from millstream.views.lower.plans import Scala
 
 _WHOLE: Final = {"byte", "short", "integer", "long"}
 _TYPES: Final = {*_WHOLE, "double", "date", "timestamp", "timestamp_ntz"}

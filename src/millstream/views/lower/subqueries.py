@@ -10,7 +10,7 @@ from millstream.views.lower.plans import each_of, is_one_row, kind_of, subquerie
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.views.lower.scala import Scala
+    from millstream.views.lower.plans import Scala
 
 _SEVERAL: Final = "a subquery that is used as a value has given several rows"
 

@@ -1,4 +1,4 @@
-"""The key by which a view can be split into parts: what all of its operators have in common.
+"""The key by which a view can be split into partitions: what all of its operators have in common.
 
 A plan is split exactly if rows that meet anywhere in it, in a group, a join or a partition of OVER,
 have the same values in some columns of the logs that they come from. These are found from the

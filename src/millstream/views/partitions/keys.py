@@ -1,6 +1,6 @@
-"""Which part of a partitioned view a row belongs to: a hash of its key, the same for ever. Pure.
+"""Which partition of a view a row belongs to: a hash of its key, the same for ever. Pure.
 
-A view's checkpoints count on it: rows in Python's form and in Arrow's give the same part, on every
+A view's checkpoints count on it: rows as Python's and as Arrow's give the same partition, on every
 machine and in every version.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.model.clock import from_datetime
-from millstream.views.run.columns import BEGINNING, LOG
+from millstream.views.run.columns import INITIAL, LOG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from millstream.model.schema import Schema
 
 EVERY: Final = -1
-"""In place of a part: the row is for all of them."""
+"""In place of a partition: the row is for all of them."""
 
 KINDS: Final = (
     "BOOLEAN",
@@ -74,14 +74,14 @@ def _of_number_or_text(kind: str) -> Callable[[Any], int]:
     return crc32 if kind == "BINARY" else _of_int
 
 
-class KeyParts:
-    """Distributes rows over the parts of a view.
+class Partitioner:
+    """Distributes rows over the partitions of a view.
 
     Args:
-        count: how many parts there are.
+        count: how many partitions there are.
 
     Attributes:
-        count: how many parts there are.
+        count: how many partitions there are.
         keys: for each log, its key's columns: their names in the log and in the feed, their types.
             Filled when the view's query has been planned.
     """
@@ -92,7 +92,7 @@ class KeyParts:
         self._places: dict[int, tuple[Schema, list[tuple[int, Callable[[Any], int]]]]] = {}
 
     def of_rows(self, log: int, batch: ChangeBatch) -> list[int]:
-        """The part of each row that a batch of Python's rows has.
+        """The partition of each row that a batch of Python's rows has.
 
         Raises:
             AttributeError, TypeError: a value cannot be read in Python; Arrow has it.
@@ -113,15 +113,15 @@ class KeyParts:
         return found
 
     def of_feed(self, data: pa.RecordBatch) -> np.ndarray[Any, Any]:
-        """The part of each row of a feed, EVERY for the row with which a line begins."""
+        """The partition of each row of a feed, EVERY for the initial row."""
         if LOG not in data.schema.names:
             return self._of_columns(0, data)
         logs = data.column(LOG).to_numpy()
-        if len(logs) and (logs == logs[0]).all() and logs[0] != BEGINNING:
+        if len(logs) and (logs == logs[0]).all() and logs[0] != INITIAL:
             return self._of_columns(int(logs[0]), data)
         found = np.full(len(logs), EVERY, np.int8)
         for log in np.unique(logs):
-            if log != BEGINNING:
+            if log != INITIAL:
                 places = np.flatnonzero(logs == log)
                 found[places] = self._of_columns(int(log), data.take(pa.array(places)))
         return found
@@ -130,7 +130,7 @@ class KeyParts:
         count, mask = np.uint64(self.count), np.uint64(_MASK)
         (_, first, kind), *others = self.keys[log]
         known, codes = _hashes(data.column(first), kind)
-        if not others:  # its part, too, is computed once for each value
+        if not others:  # its partition, too, is computed once for each value
             known = (known % count).astype(np.int8)
         mixed: np.ndarray[Any, Any] = known[codes]
         for _, name, kind in others:
@@ -152,14 +152,14 @@ def _hashes(column: pa.Array, kind: str) -> tuple[np.ndarray[Any, Any], np.ndarr
     return known, codes
 
 
-def split(data: pa.RecordBatch, parts: Sequence[int] | np.ndarray[Any, Any]) -> dict[int, Any]:
-    """The rows of each part that has some; those of EVERY are to be added by the caller."""
-    found = np.asarray(parts)
+def split(data: pa.RecordBatch, partitions: Sequence[int] | np.ndarray[Any, Any]) -> dict[int, Any]:
+    """The rows of each partition that has some; those of EVERY are to be added by the caller."""
+    found = np.asarray(partitions)
     counts = np.bincount(found - EVERY)
     names = np.flatnonzero(counts)
     if len(names) == 1:
         return {int(names[0]) + EVERY: data}
-    # Put into the order of their parts once, and cut there: a take for each takes twice as long.
+    # Put into the order of partitions once, and cut there: a take for each takes twice as long.
     ordered = data.take(pa.array(np.argsort(found, kind="stable")))
     ends = np.cumsum(counts)
     return {

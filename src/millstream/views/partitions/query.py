@@ -1,21 +1,20 @@
-"""The Spark queries of a view in several parts: one for each, with a checkpoint of its own."""
+"""The Spark queries of a view in several partitions: one for each, with a checkpoint of its own."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.log.storage import make_private, write_file
 from millstream.model.types import type_from_arrow
 from millstream.spark import internals
 from millstream.views.partitions.common_key import PartitionKey
-from millstream.views.partitions.keys import KINDS, KeyParts
+from millstream.views.partitions.keys import KINDS
 from millstream.views.run.checkpoint import offset_in, roll_back
 from millstream.views.run.columns import name_in_feed
-from millstream.views.run.query import RunningQuery, SparkQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,19 +22,21 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from millstream.views.partitions.keys import Partitioner
     from millstream.views.run.checkpoint import Offset
+    from millstream.views.run.query import RunningQuery, SparkQuery
 
 _KEY: Final = "key.json"
 
 
-def part_folders(checkpoint: Path, count: int) -> list[Path]:
-    """The checkpoint of each part."""
-    return [checkpoint / f"part{part}" for part in range(count)]
+def partition_folders(checkpoint: Path, count: int) -> list[Path]:
+    """The checkpoint of each partition."""
+    return [checkpoint / f"part{partition}" for partition in range(count)]
 
 
-def offset_of_parts(checkpoint: Path, count: int) -> Offset | None:
-    """The place that all parts have reached; None when one of them has no state yet."""
-    found = [offset_in(each) for each in part_folders(checkpoint, count)]
+def offset_of_partitions(checkpoint: Path, count: int) -> Offset | None:
+    """The place that all partitions have reached; None when one of them has no state yet."""
+    found = [offset_in(each) for each in partition_folders(checkpoint, count)]
     return min((each for each in found if each is not None), key=_lsn) if all(found) else None
 
 
@@ -43,83 +44,76 @@ def _lsn(offset: Offset) -> int:
     return offset.lsn
 
 
-@dataclass(slots=True)
-class PartedQuery(SparkQuery):
-    """The queries of all parts, which are started and stopped together.
+class PartitionedQuery:
+    """The queries of all partitions, which are started and stopped together.
+
+    Args:
+        query: the view's.
+        partitioner: which partition a row belongs to; its key is found when the query is started.
+        abandon: called so that what the queries have sent no longer counts, and none of them waits
+            for another.
 
     Attributes:
-        key_parts: which part a row belongs to; its key is found when the query is planned.
-        stopping: called before the queries are stopped, so that none of them waits for another.
+        spark: the session's owner.
+        server: gives what their tasks connect to.
+        partitions: the query of each partition.
+        feeds: the names under which the server knows them.
     """
 
-    key_parts: KeyParts = field(default_factory=lambda: KeyParts(1))
-    stopping: Callable[[], None] = lambda: None
-    _parts: list[SparkQuery] = field(default_factory=list)
-    _keyed: Any = None  # the session in which the key was found
+    def __init__(
+        self, query: SparkQuery, partitioner: Partitioner, abandon: Callable[[], None]
+    ) -> None:
+        self.spark = query.spark
+        self.server = query.server
+        self.feeds = [f"{query.feed}/{each}" for each in range(partitioner.count)]
+        folders = partition_folders(query.checkpoint, partitioner.count)
+        self.partitions = [
+            replace(query, feed=feed, checkpoint=folder, _session=None, _frame=None, _lowered=None)
+            for feed, folder in zip(self.feeds, folders, strict=True)
+        ]
+        self._checkpoint = query.checkpoint
+        self._before_rebuild = query.before_rebuild
+        self._partitioner = partitioner
+        self._abandon = abandon
+        self._keyed: Any = None  # the session in which the key was found
 
-    def start(self) -> RunningQuery:
+    def start(self) -> RunningQueries:
         """Run them, all from the same place on.
 
         Raises:
             SparkError: Spark refuses one.
         """
-        if self._keyed is not self.session:
-            self.key_parts.keys = keys_of(self)
-            self._keyed = self.session
+        first = self.partitions[0]
+        if self._keyed is not first.session:
+            self._partitioner.keys = keys_of(first)
+            self._keyed = first.session
         self._align()
+        self._abandon()
         running: list[RunningQuery] = []
         try:
-            running.extend(part.start() for part in self.parts)
+            running.extend(each.start() for each in self.partitions)
         except BaseException:
-            RunningParts(running, self.stopping).stop()
+            RunningQueries(running, self._abandon).stop()
             raise
-        return RunningParts(running, self.stopping)
-
-    @property
-    def parts(self) -> list[SparkQuery]:
-        """The query of each part."""
-        if not self._parts:
-            folders = part_folders(self.checkpoint, self.key_parts.count)
-            self._parts = [
-                SparkQuery(
-                    self.spark,
-                    self.plan,
-                    self.columns,
-                    folder,
-                    self.server,
-                    feed,
-                    self.logs,
-                    self.times,
-                    self.timed,
-                    begin_anew=self.begin_anew,
-                )
-                for folder, feed in zip(folders, self.feeds, strict=True)
-            ]
-        return self._parts
-
-    @property
-    def feeds(self) -> list[str]:
-        """The names under which the server knows the parts."""
-        return [f"{self.feed}/{part}" for part in range(self.key_parts.count)]
+        return RunningQueries(running, self._abandon)
 
     def state_size(self) -> tuple[int, int] | None:
         """How many rows their state has, and how many bytes; None when that is not known."""
-        sizes = [each.state_size() for each in self._parts]
-        known = [each for each in sizes if each is not None]
-        if not known or len(known) < len(sizes):
+        known = [size for each in self.partitions if (size := each.state_size()) is not None]
+        if len(known) < len(self.partitions):
             return None
         return sum(rows for rows, _ in known), sum(size for _, size in known)
 
     def _align(self) -> None:
-        """Have all parts continue at one place: those that are ahead, by a batch, go back to it.
+        """Have all partitions continue at one place: those a batch ahead go back to it.
 
         Raises:
-            ViewFailedError: they have to begin anew, and what they have read is gone.
+            ViewFailedError: they must be rebuilt, and what they have read is gone.
         """
-        folders = [each.checkpoint for each in self.parts]
+        folders = [each.checkpoint for each in self.partitions]
         found = [place.lsn for each in folders if (place := offset_in(each)) is not None]
-        key = json.dumps([self.key_parts.count, self.key_parts.keys])
-        noted = self.checkpoint / _KEY
+        key = json.dumps([self._partitioner.count, self._partitioner.keys])
+        noted = self._checkpoint / _KEY
         fits = noted.exists() and noted.read_text() == key and len(found) == len(folders)
         if fits:
             for each in folders:
@@ -128,33 +122,33 @@ class PartedQuery(SparkQuery):
             fits = fits and offset_in(folders[0]) is not None
         if not fits:
             if found:
-                self.begin_anew()
-            shutil.rmtree(self.checkpoint, ignore_errors=True)
-            make_private(self.checkpoint)
+                self._before_rebuild()
+            shutil.rmtree(self._checkpoint, ignore_errors=True)
+            make_private(self._checkpoint)
             write_file(noted, [key.encode()], durable=False)
 
 
-class RunningParts(RunningQuery):
-    """The queries of all parts, which were started.
+class RunningQueries:
+    """The queries of all partitions, which were started.
 
     Args:
-        parts: each of them.
-        stopping: called before they are stopped.
+        queries: each of them.
+        abandon: called before they are stopped.
     """
 
-    def __init__(self, parts: list[RunningQuery], stopping: Callable[[], None]) -> None:
-        self._parts = parts
-        self._stopping = stopping
+    def __init__(self, queries: list[RunningQuery], abandon: Callable[[], None]) -> None:
+        self._queries = queries
+        self._abandon = abandon
 
     @property
     def is_active(self) -> bool:
         """Whether all of them run."""
-        return all(each.is_active for each in self._parts)
+        return all(each.is_active for each in self._queries)
 
     def stop(self) -> None:
         """End them, and wait for that."""
-        self._stopping()
-        for each in self._parts:
+        self._abandon()
+        for each in self._queries:
             with contextlib.suppress(Exception):
                 each.stop()
 
@@ -164,7 +158,7 @@ class RunningParts(RunningQuery):
         Raises:
             SparkError: it failed.
         """
-        for each in self._parts:
+        for each in self._queries:
             each.check()
 
 
@@ -172,7 +166,7 @@ class RunningParts(RunningQuery):
 
 
 def keys_of(query: SparkQuery) -> tuple[tuple[tuple[str, str, str], ...], ...]:
-    """For each log of a query, the columns of the key that its parts are split by.
+    """For each log of a query, the columns of the key that its partitions are split by.
 
     Raises:
         SqlUnsupportedError: it has no such key.

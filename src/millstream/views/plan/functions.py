@@ -1,4 +1,4 @@
-"""Functions: which are aggregates, which make rows, and which no view can have."""
+"""Functions: which are aggregates, and which no view can have."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from millstream.views.plan.errors import ErrorReporter
 
 _AGGREGATES_TEXT = """
@@ -29,14 +27,18 @@ _AGGREGATES_TEXT = """
 AGGREGATES = frozenset(_AGGREGATES_TEXT.split())
 """Spark's aggregate functions."""
 
-GENERATORS = frozenset({"explode", "explode_outer", "posexplode", "posexplode_outer", "inline"})
-"""Spark's functions that make several rows of one."""
-
-_OTHER_GENERATORS = frozenset({"inline_outer", "stack", "json_tuple", "variant_explode"})
-_WINDOW_ONLY = frozenset(
-    {"row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead"}
-    | {"nth_value", "counter_diff"}
+ORDERED = frozenset(
+    {"array_agg", "collect_list", "listagg", "string_agg", "any_value"}
+    | {"first", "first_value", "last", "last_value"}
 )
+"""Aggregates that take the order of their input: ``agg(x ORDER BY y)``."""
+
+_UNORDERED = frozenset(
+    {"avg", "bit_and", "bit_or", "bit_xor", "bool_and", "bool_or", "collect_set", "corr", "count"}
+    | {"count_if", "every", "max", "mean", "median", "min", "mode", "some", "std", "stddev"}
+    | {"stddev_pop", "stddev_samp", "sum", "var_pop", "var_samp", "variance"}
+)
+
 _CLOCKS = frozenset(
     {"current_timestamp", "now", "current_date", "curdate", "current_time", "localtime"}
     | {"localtimestamp", "current_timezone"}
@@ -51,10 +53,6 @@ _OUTSIDE = frozenset(
     | {"current_schema", "version", "java_method", "reflect", "try_reflect", "current_path"}
 )
 
-_OVER = "Write GROUP BY with an aggregate, such as MAX_BY(x, ts) for the newest x."
-OWN_VIEW = "CREATE MATERIALIZED VIEW for the inner query, and read that one."
-"""What to do instead of a query that needs the result of another."""
-
 NOW_HINT = (
     "A view is a function of its log: push the time as a column; or compare NOW() with a column,"
     " in WHERE: ts > NOW() - INTERVAL '5 minutes'."
@@ -65,12 +63,6 @@ _UNREPEATABLE = (
     (_CLOCKS, NOW_HINT),
     (_DICE, "A view is a function of its log: push the value as a column."),
     (_OUTSIDE, "A view is a function of its log: write the value itself."),
-)
-_NEVER = (
-    (_WINDOW_ONLY, _OVER),
-    *_UNREPEATABLE,
-    (_OTHER_GENERATORS, "Write EXPLODE, POSEXPLODE or INLINE."),
-    (frozenset({"window", "session_window", "window_time"}), "Write TUMBLE, HOP or SESSION."),
 )
 
 
@@ -86,20 +78,6 @@ def function_name(tree: exp.Expr) -> str:
     return str(tree.sql_name()).lower() if isinstance(tree, exp.Func) and not is_operator else ""
 
 
-def check_function(tree: exp.Expr, errors: ErrorReporter) -> None:
-    """Refuse an expression whose value the rows of the log alone do not decide.
-
-    Raises:
-        SqlUnsupportedError: at its place, with what to write instead.
-    """
-    if isinstance(tree, exp.Query):
-        hint = f"{OWN_VIEW} A table can be joined."
-        errors.refuse(tree, "a subquery in an expression is not supported in a view", hint)
-    if isinstance(tree, exp.Window):
-        errors.refuse(tree, "a window function (OVER) is not supported in a view", _OVER)
-    _check_name(tree, _NEVER, errors)
-
-
 def check_repeatable(tree: exp.Expr, errors: ErrorReporter) -> None:
     """Refuse a query with a function whose value is another one each time.
 
@@ -107,32 +85,34 @@ def check_repeatable(tree: exp.Expr, errors: ErrorReporter) -> None:
         SqlUnsupportedError: at its place, with what to write instead.
     """
     for each in tree.walk():
-        _check_name(each, _UNREPEATABLE, errors)
+        name = function_name(each)
+        is_clock = name == "unix_timestamp" and not each.expressions
+        for names, hint in _UNREPEATABLE:
+            if name in names or (is_clock and names is _CLOCKS):
+                errors.refuse(each, f"{name.upper()} is not supported in a view", hint)
 
 
-def check_calls(tree: exp.Expr, errors: ErrorReporter) -> None:
-    """Refuse an ORDER BY among the arguments of a function, which Spark cannot read.
+def order_within(tree: exp.Expr, errors: ErrorReporter) -> None:
+    """Write ORDER BY among the arguments of an aggregate as WITHIN GROUP, which Spark can read.
+
+    It is left out of an aggregate whose result does not depend on an order.
 
     Raises:
-        SqlUnsupportedError: at the function.
+        SqlUnsupportedError: the function takes no order.
     """
-    for call in tree.find_all(exp.Anonymous):
-        if any(isinstance(each, exp.Order) for each in call.expressions):
-            name = call.name.upper()
-            hint = "Write SORT_ARRAY(COLLECT_LIST(STRUCT(key, value))), which sorts by the key."
-            if name in {"LISTAGG", "STRING_AGG"}:
-                hint = f"Write {name}(...) WITHIN GROUP (ORDER BY ...)."
-            errors.refuse(call, f"ORDER BY within {name}(...) is not supported", hint)
-
-
-def _check_name(
-    tree: exp.Expr, refused: Sequence[tuple[frozenset[str], str]], errors: ErrorReporter
-) -> None:
-    name = function_name(tree)
-    is_clock = name == "unix_timestamp" and not tree.expressions
-    for names, hint in refused:
-        if name in names or (is_clock and names is _CLOCKS):
-            errors.refuse(tree, f"{name.upper()} is not supported in a view", hint)
+    for call in list(tree.find_all(exp.Anonymous)):
+        last = call.expressions[-1] if call.expressions else None
+        if not any(isinstance(each, exp.Order) for each in call.expressions):
+            continue
+        name = call.name.lower()
+        if not isinstance(last, exp.Order) or name not in ORDERED | _UNORDERED:
+            hint = "Leave it out, or use ARRAY_AGG, STRING_AGG, FIRST or LAST."
+            errors.refuse(call, f"ORDER BY within {name.upper()}(...) is not supported", hint)
+        call.set("expressions", [*call.expressions[:-1], last.this])
+        if name in ORDERED:
+            order = exp.Order(expressions=last.expressions)
+            made = exp.WithinGroup(this=call.copy(), expression=order)
+            call.replace(made)
 
 
 def is_aggregate(tree: exp.Expr) -> bool:

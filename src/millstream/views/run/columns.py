@@ -40,8 +40,8 @@ WEIGHT: Final = "_weight"
 WATERMARK: Final = "_wm"
 ROW_LSN: Final = "_row_lsn"
 
-BEGINNING: Final = -2
-"""In place of a log: see ``Entry.BEGINNING`` in Java."""
+INITIAL: Final = -2
+"""In place of a log: see ``Entry.INITIAL`` in Java."""
 
 _FEW: Final = 64
 _TIME = pa.timestamp("us", "UTC")
@@ -89,9 +89,16 @@ class FeedColumns:
         everything = feed_schema(schemas)
         self.schema = pa.schema([everything.field(name) for name in wanted])
         self.names = tuple(wanted)
+        self._schemas = schemas
         self._logs = len(schemas)
         self._sources: dict[int, tuple[Schema, Sources]] = {}  # hashing a schema takes long
         self._writers: dict[int, tuple[Schema, Writer | None]] = {}
+
+    def wanted(self, log: int) -> list[str]:
+        """The columns of a log that are wanted; if there are none, one by which rows count."""
+        names, wanted = self._schemas[log].names, set(self.names)
+        found = [name for name in names if name_in_feed(log, name, self._logs) in wanted]
+        return found or [names[0]]
 
     def batch(self, log: int, rows: ChangeBatch, watermark: int | None) -> pa.RecordBatch:
         """Rows of a log, with the watermark that held before them."""
@@ -122,14 +129,35 @@ class FeedColumns:
         ]
         return few_rows([kind for _, kind in sources], values)
 
+    def joined(self, parts: Sequence[tuple[int, Part]]) -> pa.RecordBatch:
+        """Batches of several logs as one, each with its log's number; neighbours are made together.
+
+        Rows that were pushed one by one are batches of one row each: columns of their own would
+        cost more than all else that is done to them.
+        """
+        made: list[pa.RecordBatch] = []
+        run: list[Part] = []
+        of = -1
+        for log, part in parts:
+            if run and (log != of or part[0].schema is not run[0][0].schema):
+                made.append(self._run(of, run))
+                run = []
+            of = log
+            run.append(part)
+        if run:
+            made.append(self._run(of, run))
+        if len(made) == 1:
+            return made[0]
+        return pa.concat_batches(made) if made else self.none()
+
+    def _run(self, log: int, parts: Sequence[Part]) -> pa.RecordBatch:
+        return self.batch(log, *parts[0]) if len(parts) == 1 else self.batches(log, parts)
+
     def batches(self, log: int, parts: Sequence[Part]) -> pa.RecordBatch:
         """Batches of one log and one schema as one, each with the watermark before it."""
         batches = [batch for batch, _ in parts]
         size = sum(map(len, batches))
-        arrow = None
-        if size:
-            held = [batch.arrow for batch in batches]
-            arrow = held[0] if len(held) == 1 else pa.concat_batches(held)
+        arrow = _rows_of(batches) if size else None
         columns = []
         for source, kind in self._sources_in(log, batches[0].schema):
             if arrow is None or source == "":
@@ -137,13 +165,13 @@ class FeedColumns:
             elif isinstance(source, int):
                 columns.append(arrow.column(source))
             elif source == LSN:
-                columns.append(_joined([batch.lsns_arrow() for batch in batches]))
+                columns.append(_lsns(batches, size))
             elif source == WEIGHT:
-                columns.append(_joined([batch.weights_arrow() for batch in batches]))
+                columns.append(_weights(batches, size))
             elif source == LOG:
                 columns.append(pa.repeat(pa.scalar(log, kind), size))
             else:
-                columns.append(_joined([_repeated(mark, kind, len(b)) for b, mark in parts]))
+                columns.append(_watermarks(parts, kind, size))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _sources_in(self, log: int, schema: Schema) -> Sources:
@@ -179,9 +207,9 @@ class FeedColumns:
         places[ROW_LSN] = LSN
         return [(places.get(field.name, ""), field.type) for field in self.schema]
 
-    def beginning(self, lsn: int) -> pa.RecordBatch:
+    def initial_row(self, lsn: int) -> pa.RecordBatch:
         """The row that says, to a dataflow, that nothing was read before."""
-        values = {LOG: BEGINNING, LSN: lsn, WEIGHT: 0}
+        values = {LOG: INITIAL, LSN: lsn, WEIGHT: 0}
         return pa.RecordBatch.from_arrays(
             [pa.array([values.get(each.name)], each.type) for each in self.schema],
             schema=self.schema,
@@ -198,8 +226,38 @@ def _joined(arrays: list[pa.Array]) -> pa.Array:
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
-def _repeated(value: int | None, kind: pa.DataType, size: int) -> pa.Array:
-    return pa.array([value], kind) if size == 1 else pa.repeat(pa.scalar(value, kind), size)
+def _rows_of(batches: Sequence[ChangeBatch]) -> pa.RecordBatch:
+    if len(batches) > 1 and not any(batch.is_arrow for batch in batches):
+        return batches[0].schema.rows_to_arrow([row for each in batches for row in each.held_rows])
+    held = [batch.arrow for batch in batches]
+    return held[0] if len(held) == 1 else pa.concat_batches(held)
+
+
+def _are_small(batches: Sequence[ChangeBatch], size: int) -> bool:
+    """Whether an array for each batch would cost more than a list of all values."""
+    return len(batches) > 1 and size < _FEW * len(batches)
+
+
+def _lsns(batches: Sequence[ChangeBatch], size: int) -> pa.Array:
+    if _are_small(batches, size):
+        return pa.array([lsn for batch in batches for lsn in batch.lsns], pa.int64())
+    return _joined([batch.lsns_arrow() for batch in batches])
+
+
+def _weights(batches: Sequence[ChangeBatch], size: int) -> pa.Array:
+    if all(batch.is_insert_only for batch in batches):
+        return pa.repeat(pa.scalar(1, pa.int64()), size)
+    return _joined([batch.weights_arrow() for batch in batches])
+
+
+def _watermarks(parts: Sequence[Part], kind: pa.DataType, size: int) -> pa.Array:
+    """The watermark before each row; that of a part holds for all of its rows."""
+    first = parts[0][1]
+    if all(mark == first for _, mark in parts):
+        return pa.repeat(pa.scalar(first, kind), size)
+    if _are_small([batch for batch, _ in parts], size):
+        return pa.array([mark for batch, mark in parts for _ in range(len(batch))], kind)
+    return _joined([pa.repeat(pa.scalar(mark, kind), len(batch)) for batch, mark in parts])
 
 
 # ---- Spark's types

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 Keep = Callable[[ChangeBatch], ChangeBatch]
 """Takes a batch of a log, gives some of its rows; LSNs and watermark stay those of the batch."""
+
+TrackerState: TypeAlias = "tuple[Any, ...]"
+"""The watermark of each log, how many rows came too late, and the last tick of the clock."""
 
 _OWN_MOMENT: Final = Window("session", "", size=1, slide=1)
 """Each row a window of its own: it is late when the watermark has passed it."""
@@ -67,10 +70,21 @@ class FeedInputs:
     waits: Literal["watermark", "clock"] | None = None
     timed: set[int] = field(default_factory=set)
 
+    def reads_all(self, log: int) -> bool:
+        """Whether columns of a log are looked at before Spark has them."""
+        timed = log < len(self.event_times) and self.event_times[log] is not None
+        return timed or self.keep is not None
+
     @property
-    def beginning(self) -> int:
+    def initial_lsn(self) -> int:
         """The LSN before the first row, the one that says that nothing was read before."""
         return self.start - 2
+
+    @property
+    def form(self) -> object:
+        """By what a batch becomes a frame; equal for feeds that make the same of a batch."""
+        rules = (self.window, self.event_times, self.lateness, self.waits)
+        return (self.topics, self.keep, *rules, *sorted(self.timed))
 
 
 class WatermarkTracker:
@@ -114,6 +128,15 @@ class WatermarkTracker:
         self._lateness = lateness
         self.watermarks = list(watermarks)
         self.late = late
+
+    @property
+    def state(self) -> TrackerState:
+        """All of it that a batch changes."""
+        return *self.watermarks, self.late, self._tick
+
+    @state.setter
+    def state(self, state: TrackerState) -> None:
+        *self.watermarks, self.late, self._tick = state
 
     @property
     def watermark(self) -> int | None:
@@ -219,9 +242,9 @@ class FeedLogs:
         self._log = log
 
     @property
-    def beginning(self) -> Offset:
+    def initial_offset(self) -> Offset:
         """The place before the first row that the view reads."""
-        return Offset(self._inputs.beginning, (None,) * len(self._inputs.topics))
+        return Offset(self._inputs.initial_lsn, (None,) * len(self._inputs.topics))
 
     def read(
         self, first: int, last: int, only: Sequence[int] | None = None

@@ -11,34 +11,35 @@ at once, and all that takes longer, is left to the connection's thread.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from bisect import bisect_right
 from collections import deque
-from typing import TYPE_CHECKING, Final
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.delivery.tail import LogTail
 from millstream.dispatch import make_durable, make_readable
 from millstream.errors import ClosedError, Error
-from millstream.spark.bridge.frames import END, FAILED, HEADER, MARK, ROWS, passed
+from millstream.spark.bridge.frames import END, FAILED, HEADER, MARK, MORE, ROWS, passed
 from millstream.sql.inputs import CLOCK
 from millstream.views.run.checkpoint import offset_text
-from millstream.views.run.columns import NO_ROWS, FeedColumns
-from millstream.views.run.snapshot_sender import BeginningSender
+from millstream.views.run.columns import NO_ROWS, FeedColumns, Part
+from millstream.views.run.snapshot_sender import SnapshotSender
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pyarrow as pa
+
     from millstream.dispatch import Dispatcher
     from millstream.log import Log
     from millstream.model.batch import ChangeBatch
-    from millstream.spark.bridge.connection import ReaderWire
     from millstream.sql import SelectPlan
     from millstream.views.run.checkpoint import Offset
-    from millstream.views.run.inputs import FeedInputs, WatermarkTracker
-    from millstream.views.run.snapshot_sender import Beginning
+    from millstream.views.run.inputs import FeedInputs, TrackerState, WatermarkTracker
+    from millstream.views.run.reader_wire import ReaderWire
+    from millstream.views.run.snapshot_sender import SnapshotSource
 
 LIVE_SECONDS: Final = 900.0
 LIVE_ROWS: Final = 2_000_000
@@ -50,29 +51,59 @@ IDLE_SECONDS: Final = 1.0
 """After so long it ends once no row has come for a while, so that rows seldom meet the pause."""
 
 _MERGED: Final = 1 << 13
+_BEHIND: Final = 1 << 16
+"""While so many rows are to be sent, the results of those before may wait for them."""
+
 FEW_ROWS: Final = 64
 _PROBE_SECONDS: Final = 1.0
+_MOST_FORMS: Final = 1024
+
+
+class FewFrame(NamedTuple):
+    """A commit of a few rows, as views get it that want the same of it.
+
+    Attributes:
+        frame: what is sent.
+        state: that of their watermark trackers, after it.
+        watermark: that of all their logs together, after it.
+    """
+
+    frame: bytes
+    state: TrackerState
+    watermark: int | None
 
 
 class Encodings:
-    """The last few rows as a frame, for all views that want the same columns of them.
+    """The last few rows as frames: made once for all views that want the same of them.
 
-    Used by the dispatcher's thread only.
+    Used by the dispatcher's thread only, but for ``form``.
     """
 
     def __init__(self) -> None:
         self._batch: ChangeBatch | None = None
-        self._made: dict[object, bytes] = {}
+        self._made: dict[object, FewFrame] = {}
+        self._forms: dict[object, int] = {}
+        self._numbers = itertools.count()
 
-    def of(self, batch: ChangeBatch) -> dict[object, bytes]:
-        """The frames of a batch that were made so far, by what is in them."""
+    def form(self, wanted: object) -> int:
+        """A number for what a view wants of its logs, the same for all that want the same."""
+        if len(self._forms) >= _MOST_FORMS:
+            self._forms.clear()  # views that are there keep their numbers
+        return self._forms.setdefault(wanted, next(self._numbers))
+
+    def of(self, batch: ChangeBatch) -> dict[object, FewFrame]:
+        """The frames of a batch that were made so far, by form and state before it."""
         if batch is not self._batch:
             self._batch, self._made = batch, {}
         return self._made
 
 
+def _nothing() -> None:
+    """Do nothing: nobody wants to know."""
+
+
 class LiveFeed:
-    """Serves the reader of one view, from batch to batch.
+    """Serves the readers of one view, from batch to batch.
 
     Args:
         inputs: what the view reads.
@@ -81,11 +112,19 @@ class LiveFeed:
         plan_of: the plan that selects all rows of a log.
         on_late: called with rows that came too late, in order; again when they are read again.
         encodings: shared by all views of the database.
-        beginning: what is sent before all else; None: the log from its start.
+        snapshot: the rows that are sent before all else; None: the log from its start.
+        late: how many rows came too late before.
+        shown_lsn: gives up to which LSN results were taken already. Spark may read what is before
+            it again; no frame goes beyond it that begins before it, so that the results of a
+            dataflow can be told apart: those of commits that were sent together are one.
+        cuts: LSNs at which a frame has to end, and all results up to there to be taken before any
+            later ones; the view's own list, which changes.
+        on_reading: called when a batch begins: from then on rows are taken as they come.
+        on_quiet: called when a batch has sent all that was there when it began.
 
     Attributes:
-        begun_lsn: results up to this LSN, without it, are not shown: they are of rows that the view
-            begins with, and more of these are to come.
+        snapshot_lsn: results up to this LSN, without it, are not shown: they are of the snapshot
+            rows, and more of these are to come.
         replayed_lsn: results up to this LSN were shown before, and keep their LSN; -1: none were.
         nets: whether the next batch begins with what the changes come to, and not with the changes:
             the query has failed on one of them, which may be gone.
@@ -93,13 +132,6 @@ class LiveFeed:
         tried_lsn: a query that fails before it gets further has failed on what there was up to this
             LSN. More may have been sent, which it has not worked on.
         late: how many rows came too late.
-        shown_lsn: gives up to which LSN results were taken already. Spark may read what is before
-            it again; no frame goes beyond it that begins before it, so that the results of a
-            dataflow can be told apart: those of commits that were sent together are one.
-        on_reading: called when a batch begins: from then on rows are taken as they come.
-        on_quiet: called when a batch has sent all that was there when it began.
-        cuts: LSNs at which a frame has to end, and all results up to there to be taken before any
-            later ones; the view's own list, which changes.
     """
 
     def __init__(
@@ -111,25 +143,30 @@ class LiveFeed:
         *,
         on_late: Callable[[ChangeBatch], None],
         encodings: Encodings,
-        beginning: Beginning | None = None,
+        snapshot: SnapshotSource | None = None,
+        late: int = 0,
+        shown_lsn: Callable[[], int] = lambda: 0,
+        cuts: list[int] | None = None,
+        on_reading: Callable[[], None] = _nothing,
+        on_quiet: Callable[[], None] = _nothing,
     ) -> None:
         self.encodings = encodings
-        self.beginning = beginning
-        self.begun_lsn = self.replayed_lsn = self.folded_lsn = -1
+        self.snapshot = snapshot
+        self.snapshot_lsn = self.replayed_lsn = self.folded_lsn = -1
         self.tried_lsn = 0
         self.nets = False
         self.inputs = inputs
         self.log = log
         self.dispatcher = dispatcher
         self.on_late = on_late
-        self.late = 0
+        self.late = late
         self.sent_lsn = 0
         self.probed = 0
         self.is_ending = False
-        self.shown_lsn: Callable[[], int] = lambda: 0
-        self.cuts: list[int] = []
-        self.on_reading: Callable[[], None] = lambda: None
-        self.on_quiet: Callable[[], None] = lambda: None
+        self.shown_lsn = shown_lsn
+        self.cuts: list[int] = [] if cuts is None else cuts
+        self.on_reading = on_reading
+        self.on_quiet = on_quiet
         self._plan_of = plan_of
         self._tail: LogTail | None = None
         self._marks: deque[tuple[int, int | None, int]] = deque()
@@ -150,23 +187,20 @@ class LiveFeed:
             tracker: the watermarks there.
             wire: the reader's connection.
         """
-        if self.is_ending:
-            self.park()
-            wire.read(1)  # nothing comes on it: it ends when the task is stopped
-            return
         self.on_reading()
         columns = FeedColumns(self.inputs.schemas, names)
         wire.send(columns.schema.serialize())
-        first, is_first = max(start.lsn, self.inputs.start - 1), start.lsn == self.inputs.beginning
+        first = max(start.lsn, self.inputs.start - 1)
+        is_first = start.lsn == self.inputs.initial_lsn
         nets, self.nets = self.nets, False
         try:
             rows = 0
-            if self.beginning is not None and (is_first or nets):
-                sender = self._beginning_to(wire, start, tracker, columns)
-                first, rows = self._send_beginning(self.beginning, sender, nets=nets)
+            if self.snapshot is not None and (is_first or nets):
+                sender = SnapshotSender(start, tracker, columns, wire, self.on_late)
+                first, rows = self._send_snapshot(self.snapshot, sender, nets=nets)
             tail = self._tail_at(first)
-            batch = self._batch(tail, tracker, columns, wire)
-            if is_first and self.beginning is None:
+            batch = LiveBatch(self, tail, tracker=tracker, columns=columns, wire=wire)
+            if is_first and self.snapshot is None:
                 batch.begin()
             batch.run(rows)
         except ClosedError:
@@ -176,8 +210,8 @@ class LiveFeed:
             wire.send(HEADER.pack(FAILED, self.sent_lsn, len(text)) + text)
             raise
 
-    def _send_beginning(
-        self, beginning: Beginning, sender: BeginningSender, *, nets: bool
+    def _send_snapshot(
+        self, snapshot: SnapshotSource, sender: SnapshotSender, *, nets: bool
     ) -> tuple[int, int]:
         """Send what a batch begins with instead of the log: current rows, or what changes come to.
 
@@ -188,45 +222,31 @@ class LiveFeed:
         """
         self.drop_tail()
         start, shown = sender.start.lsn, self.shown_lsn()
-        is_first = start == self.inputs.beginning
-        known = until = beginning.lsn() if is_first else max(start, shown)
+        is_first = start == self.inputs.initial_lsn
+        known = until = snapshot.lsn() if is_first else max(start, shown)
         if nets and (not is_first or known == shown):
             until = make_readable(self.dispatcher, self.log)
-        self.begun_lsn = self.tried_lsn = until
+        self.snapshot_lsn = self.tried_lsn = until
         self.replayed_lsn = known if until > known else -1
         rows = 0
         if is_first:
             self.folded_lsn = known
-            rows = sender.send_rows(beginning, known, self._check_open)
+            rows = sender.send_rows(snapshot, known, self._check_open)
         elif known > start:
-            rows = sender.send_changes(beginning, start, known, self._check_open)
+            rows = sender.send_changes(snapshot, start, known, self._check_open)
         if until > known:
             if is_first or known > start:
                 sender.mark(known)
-            rows += sender.send_changes(beginning, known, until, self._check_open)
+            rows += sender.send_changes(snapshot, known, until, self._check_open)
         self._tail_at(until)
         self.sent(until, sender.tracker)  # before its results come
-        sender.end(until)
+        sender.mark(until)
         return until, rows
-
-    def _beginning_to(
-        self, wire: ReaderWire, start: Offset, tracker: WatermarkTracker, columns: FeedColumns
-    ) -> BeginningSender:
-        return BeginningSender(start, tracker, columns, wire, self.on_late)
 
     def tail_after(self, lsn: int) -> LogTail:
         """Another tail of its logs, of what is committed after an LSN."""
         topics, keep = self.inputs.topics, self.inputs.keep
         return LogTail(self.log, self.dispatcher, topics, self._plan_of, lsn, keep=keep)
-
-    def _batch(
-        self,
-        tail: LogTail,
-        tracker: WatermarkTracker,
-        columns: FeedColumns,
-        wire: ReaderWire,
-    ) -> LiveBatch:
-        return LiveBatch(self, tail, tracker=tracker, columns=columns, wire=wire)
 
     def _check_open(self) -> None:
         """Raise when the batch is to end: it has not begun to count."""
@@ -251,11 +271,19 @@ class LiveFeed:
 
     def sent(self, lsn: int, tracker: WatermarkTracker, read: int | None = None) -> None:
         """Everything up to an LSN was sent; its newest commit has the LSN ``read``, or that one."""
+        self.note_sent(lsn, tracker.late, tracker.watermark, lsn if read is None else read)
+
+    def note_sent(self, lsn: int, late: int, watermark: int | None, read: int) -> None:
+        """Note the same, of a tracker whose values are known."""
         self.sent_lsn = lsn
-        self.late = tracker.late
-        self._marks.append((lsn, tracker.watermark, lsn if read is None else read))
+        self.late = late
+        self._marks.append((lsn, watermark, read))
 
     # ---- from outside
+
+    def held_back(self) -> tuple[int, int]:
+        """The first LSN whose results are shown, and up to where earlier ones were shown before."""
+        return self.snapshot_lsn, self.replayed_lsn
 
     def sent_at(self, lsn: int) -> tuple[int | None, int]:
         """When the reader was sent everything up to an LSN: the watermark, and the newest commit.
@@ -286,9 +314,8 @@ class LiveFeed:
         if self._tail is not None:
             self._tail.wake_up()
 
-    def park(self, part: int = 0) -> None:
-        """Note that the last batch is over for Spark, too; of a view in parts, that of one."""
-        del part
+    def park(self) -> None:
+        """Note that the last batch is over for Spark, too."""
         self._parked.set()
 
     def wait_parked(self, seconds: float) -> bool:
@@ -342,12 +369,13 @@ class LiveBatch:
         self._shown = feed.shown_lsn()
         self._cut = -1  # the last one that was marked
         self._unsent = b""  # the rest of a frame that the socket did not take
+        self._form = feed.encodings.form((columns.names, feed.inputs.form))
         self._trouble: Exception | None = None
 
     def begin(self) -> None:
         """Send the first row of all."""
         lsn = max(self._feed.inputs.start - 1, 0)
-        self._send(lsn, self._columns.beginning(lsn))
+        self._send(lsn, self._columns.initial_row(lsn))
 
     def run(self, rows: int = 0) -> None:
         """Send until the batch ends, which has so many rows already."""
@@ -422,7 +450,7 @@ class LiveBatch:
             raise self._trouble
         self._report_late()
         if self._unsent:
-            self._wire.send(self._unsent)
+            self._wire.send_rest(self._unsent)
             self._unsent = b""
 
     def _report_late(self) -> None:
@@ -433,28 +461,42 @@ class LiveBatch:
 
     def _send_ready(self) -> int:
         """One frame of what is there; returns how many rows it has."""
-        ready: list[pa.RecordBatch] = []
-        rows, lsn, kind = 0, 0, ROWS
+        ready: list[tuple[int, Part]] = []
+        taken, rows, lsn, kind = False, 0, 0, ROWS
         while rows < _MERGED:
             batch, self._spare = self._spare, None
             if batch is None:
                 batch = self._tail.take()
             if batch is not None:
-                batch = self._before_border(batch, is_first=not ready)
+                batch = self._before_border(batch, is_first=not taken)
             if batch is None:
                 break
-            self._taken_lsn = lsn = batch.lsn
-            ready.append(self._arrow(batch))
+            taken, lsn = True, batch.lsn
+            self._taken_lsn = lsn
             rows += max(1, len(batch))
+            log = self._topics[batch.topic]
+            kept, missed, before = self._tracker.split(log, batch)
+            if missed is not None:
+                self._missed.append(missed)
+            if kept is not None:
+                ready.append((log, (kept, before)))
             if batch.topic == self._ticks:
                 kind = MARK  # what waits for the tick is what there was before it
                 break
-        if ready:
-            data = ready[0] if len(ready) == 1 else pa.concat_batches(ready)
+        if taken:
+            if kind == ROWS and self._is_behind():
+                kind = MORE
+            data = self._columns.joined(ready)
             self._report_late()
             self._send(lsn, data, MARK if lsn <= self._shown else kind)
         self._rows += rows
         return rows
+
+    def _is_behind(self) -> bool:
+        """Whether there are many more rows, of which the next ones are at hand."""
+        if self._spare is None and self._feed.lag() >= _BEHIND:
+            self._spare = self._tail.take()
+        return self._spare is not None and self._feed.lag() >= _BEHIND
 
     def _next_cut(self) -> int | None:
         """The first cut that is to come and was not marked yet."""
@@ -492,17 +534,10 @@ class LiveBatch:
         self._send(cut, self._columns.none(), MARK)
         return True
 
-    def _arrow(self, batch: ChangeBatch) -> pa.RecordBatch:
-        """What a batch means for Spark."""
-        log = self._topics[batch.topic]
-        kept, missed, before = self._tracker.split(log, batch)
-        if missed is not None:
-            self._missed.append(missed)
-        return self._columns.none() if kept is None else self._columns.batch(log, kept, before)
-
     def _send(self, lsn: int, data: pa.RecordBatch, kind: int = ROWS) -> None:
         """Send a frame."""
-        self._wire.send(*self._header(lsn, kind), data.serialize())
+        head = self._header(lsn, MARK if self._wire.marks_rows else kind)
+        self._wire.send_rows(lsn, head, data)
 
     def _header(self, lsn: int, kind: int = ROWS) -> tuple[bytes, bytes]:
         self._feed.sent(lsn, self._tracker, min(lsn, self._taken_lsn))
@@ -520,7 +555,10 @@ class LiveBatch:
             self._send_nothing(lsn)
 
     def _send_nothing(self, lsn: int) -> None:
-        self._wire.send(*self._header(lsn, NO_ROWS[0]), NO_ROWS[1])
+        if self._wire.marks_progress:
+            self._send(lsn, self._columns.none(), MARK)
+        else:
+            self._wire.send_nothing(lsn, *self._header(lsn, NO_ROWS[0]), NO_ROWS[1])
 
     def _end(self) -> None:
         feed = self._feed
@@ -550,42 +588,36 @@ class LiveBatch:
 
     def _send_now(self, batch: ChangeBatch) -> None:
         feed, size = self._feed, len(batch)
-        if size > FEW_ROWS or feed.cuts or batch.topic == self._ticks:
+        is_small = size <= FEW_ROWS and not feed.cuts and batch.topic != self._ticks
+        if not (is_small and self._wire.take(self._topics[batch.topic], batch)):
             self._spare = batch
             self._woken.set()
             return
         self._taken_lsn = batch.lsn
         is_first = not self._rows
         self._rows += size or 1
-        tracker, log = self._tracker, self._topics[batch.topic]
-        kept, missed, before = tracker.split(log, batch)
-        feed.sent(batch.lsn, tracker)
-        if kept is batch:
-            made = feed.encodings.of(batch)
-            key = (
-                self._columns.names,
-                log,
-                before,
-                *tracker.watermarks,
-                tracker.late,
-                tracker.passed,
-            )
-            frame = made.get(key)
-            if frame is None:
-                frame = made[key] = self._few(log, batch, batch, before)
+        tracker, made = self._tracker, feed.encodings.of(batch)
+        key = (self._form, tracker.state)
+        known = made.get(key)
+        if known is None:
+            known, is_whole = self._few(batch)
+            if is_whole:
+                made[key] = known
         else:
-            frame = self._few(log, batch, kept, before)
-        if missed is not None:
-            self._missed.append(missed)
-        self._unsent = frame if missed is not None else self._wire.send_now(frame)
+            tracker.state = known.state
+        feed.note_sent(batch.lsn, tracker.late, known.watermark, batch.lsn)
+        self._unsent = known.frame if self._missed else self._wire.send_now(known.frame)
         # With the first row it is settled when the batch ends.
-        busy = bool(is_first or self._unsent or self._missed) or self._rows >= LIVE_ROWS
+        busy = is_first or self._unsent or self._missed or self._rows >= LIVE_ROWS
         if busy or not self._tail.hand_to(self._handed):
             self._woken.set()
 
-    def _few(
-        self, log: int, batch: ChangeBatch, kept: ChangeBatch | None, before: int | None
-    ) -> bytes:
-        """The frame of what is kept of a batch."""
+    def _few(self, batch: ChangeBatch) -> tuple[FewFrame, bool]:
+        """The frame of what is kept of a batch, and whether that is all of it."""
+        tracker, log = self._tracker, self._topics[batch.topic]
+        kept, missed, before = tracker.split(log, batch)
+        if missed is not None:
+            self._missed.append(missed)
         kind, data = NO_ROWS if kept is None else self._columns.encoded(log, kept, before)
-        return b"".join((*self._head(batch.lsn, kind), data))
+        frame = b"".join((*self._head(batch.lsn, kind), data))
+        return FewFrame(frame, tracker.state, tracker.watermark), kept is batch

@@ -35,30 +35,30 @@ _PART_LSNS: Final = 1 << 17
 
 @dataclass(slots=True)
 class PastRelation:
-    """A relation that Spark's tasks read, part by part; Spark may read a part several times.
+    """A relation that Spark's tasks read by partitions; Spark may read one several times.
 
     Attributes:
         schemas: the columns of the logs that it has rows of.
         columns: its own, as a feed of these logs has them.
-        parts: what the tasks read, at the same time.
+        partitions: what the tasks read, at the same time.
         bytes: about how large it is; -1: not known.
-        error: why a part could not be read, or None.
+        error: why a partition could not be read, or None.
     """
 
     schemas: Sequence[Schema]
     columns: pa.Schema
-    parts: list[Callable[[], Runs]]
+    partitions: list[Callable[[], Runs]]
     bytes: int = -1
     error: Error | None = None
 
     def serve(self, role: str, words: Sequence[str], wire: Connection) -> None:
-        """Send some columns of a part."""
+        """Send some columns of a partition."""
         del role
         columns = FeedColumns(self.schemas, words[0].split("\x1f"))
         wire.send(columns.schema.serialize())
         try:
-            for log, parts in self.parts[int(words[1])]():
-                wire.send(HEADER.pack(ROWS, 0, 0), columns.batches(log, parts).serialize())
+            for log, run in self.partitions[int(words[1])]():
+                wire.send(HEADER.pack(ROWS, 0, 0), columns.batches(log, run).serialize())
         except Error as error:
             self.error = error
             text = str(error).encode()
@@ -98,28 +98,31 @@ class PastInputs:
         made = {}
         for log, (schema, width) in enumerate(zip(schemas, plan.widths, strict=True)):
             own = Schema(schema.columns[:width])
-            parts: list[Callable[[], Runs]] = [partial(_alone, p) for p in self._parts([log])]
-            made[log_relation(log)] = PastRelation((own,), own.arrow, parts, self._bytes(log))
+            partitions: list[Callable[[], Runs]] = [
+                partial(_alone, each) for each in self._partitions([log])
+            ]
+            made[log_relation(log)] = PastRelation((own,), own.arrow, partitions, self._bytes(log))
             if log in plan.dated:
                 dated = pa.schema([*own.arrow, *dated_fields()])
-                made[dated_relation(log)] = PastRelation((own,), dated, parts, self._bytes(log))
+                size = self._bytes(log)
+                made[dated_relation(log)] = PastRelation((own,), dated, partitions, size)
         return made
 
     def _bytes(self, log: int) -> int:
         return sum(each.arrow.nbytes for each in self._held[log]) if log in self._held else -1
 
-    def _parts(self, logs: Sequence[int]) -> list[Callable[[], Runs]]:
-        """The rows of some of the logs, in parts."""
+    def _partitions(self, logs: Sequence[int]) -> list[Callable[[], Runs]]:
+        """The rows of some of the logs, in partitions."""
         inputs = self._inputs
         if inputs.window is not None or inputs.timed:
             return [partial(self._in_order, logs)]  # what is late goes by all that is before it
-        parts: list[Callable[[], Runs]] = []
+        partitions: list[Callable[[], Runs]] = []
         for log in logs:
             if log in self._held:
-                parts.append(partial(_runs, [(log, each) for each in self._held[log]]))
+                partitions.append(partial(_runs, [(log, each) for each in self._held[log]]))
             else:
-                parts += [partial(self._range, log, *each) for each in self._ranges()]
-        return parts
+                partitions += [partial(self._range, log, *each) for each in self._ranges()]
+        return partitions
 
     def _ranges(self) -> list[tuple[int, int]]:
         """Ranges of LSNs, about as many as there are cores, if there is enough to read."""
@@ -133,7 +136,7 @@ class PastInputs:
 
     def _in_order(self, logs: Sequence[int]) -> Runs:
         """The rows in LSN order, without those that came too late."""
-        tracker = self._logs.tracker_at(self._logs.beginning)
+        tracker = self._logs.tracker_at(self._logs.initial_offset)
         held = ((log, (each, None)) for log in self._held for each in self._held[log])
         others = [log for log in range(len(self._inputs.topics)) if log not in self._held]
         read = self._logs.read(self._inputs.start, self._lsn, others)
@@ -147,4 +150,4 @@ def _runs(batches: Iterable[tuple[int, ChangeBatch]]) -> Runs:
 
 def _alone(read: Callable[[], Runs]) -> Runs:
     """What is read of a log, as of the only one."""
-    return ((0, parts) for _, parts in read())
+    return ((0, run) for _, run in read())

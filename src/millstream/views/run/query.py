@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from millstream.spark.bridge.server import BridgeServer
     from millstream.spark.session import Spark
-    from millstream.views.lower.lowering import Line
+    from millstream.views.lower.lowering import Dataflow
     from millstream.views.plan.plan import ViewPlan
     from millstream.views.run.past_relations import PastRelation
 
@@ -50,7 +50,7 @@ _ENDED_HINT: Final = (
 )
 
 _HEAD: Final = (LOG, LSN, WEIGHT)
-_FINGERPRINT: Final = "line.sha256"
+_FINGERPRINT: Final = "dataflow.sha256"
 
 
 def _nothing() -> None:
@@ -72,8 +72,8 @@ class SparkQuery:
         times: the place of each input's event-time column; -1 without a watermark.
         timed: the inputs whose watermark lets state go; its feed has the same set, and drops their
             late rows. Known once it was planned.
-        begin_anew: called before a checkpoint that does not fit is removed; raises when what the
-            query has read cannot be read again.
+        before_rebuild: called before a checkpoint that does not fit is removed; raises when what
+            the query has read cannot be read again.
         operators: what each of them does; known once it was planned.
         keys: if its rows are groups, the places of the columns that distinguish them; else None.
             Known once it was planned.
@@ -90,14 +90,14 @@ class SparkQuery:
     logs: tuple[pa.Schema, ...]
     times: tuple[int, ...]
     timed: set[int] = field(default_factory=set)
-    begin_anew: Callable[[], None] = _nothing
+    before_rebuild: Callable[[], None] = _nothing
     operators: tuple[str, ...] = ()
     keys: tuple[int, ...] | None = None
     grows: bool = False
     leaves: dict[int, int] = field(default_factory=dict)
     _session: Any = None
     _frame: Any = None  # the query as it was analysed in the session
-    _lowered: Line | None = None
+    _lowered: Dataflow | None = None
     # Not of a query that is made from this one by ``replace``, with another feed or plan:
     _shared: BridgeServer | None = field(init=False, default=None)  # its secret is known in Java
 
@@ -109,6 +109,11 @@ class SparkQuery:
             self._session = self.spark.for_view()
             self._frame = self._lowered = self._shared = None
         return self._session
+
+    @property
+    def partitions(self) -> list[SparkQuery]:
+        """The query of each partition: this one."""
+        return [self]
 
     @property
     def feeds(self) -> list[str]:
@@ -151,15 +156,15 @@ class SparkQuery:
         """
         session = self.session
         jvm = internals.jvm_of(session)
-        line = self.lowered()
-        self._keep_state_of(line)
+        dataflow = self.lowered()
+        self._keep_state_of(dataflow)
         named = [self._in_feed(log) for log in range(len(self.logs))]
         used = {
             each.name: each
-            for log in sorted(line.used)
-            for each in (named[log][place] for place in sorted(line.used[log]))
+            for log in sorted(dataflow.used)
+            for each in (named[log][place] for place in sorted(dataflow.used[log]))
         }
-        head = [*_HEAD, WATERMARK] if line.timed else _HEAD
+        head = [*_HEAD, WATERMARK] if dataflow.timed else _HEAD
         used = {name: self.columns.field(name) for name in head} | used
         columns = pa.schema(list(used.values()))
         logs = pa.schema([(f"log{log}", pa.struct(fields)) for log, fields in enumerate(named)])
@@ -171,8 +176,8 @@ class SparkQuery:
         connected = jvm.millstream.dataflow.Dataflow.connect(
             internals.java_frame(rows),
             self.feed,
-            line.entry,
-            line.operators,
+            dataflow.entry,
+            dataflow.operators,
             columns_json(columns),
             columns_json(logs),
         )
@@ -184,8 +189,8 @@ class SparkQuery:
             return None
         return internals.state_size(self._session, self.feed)
 
-    def _keep_state_of(self, line: Line) -> None:
-        """Remove the checkpoint of another line: its state is not of these operators.
+    def _keep_state_of(self, dataflow: Dataflow) -> None:
+        """Remove the checkpoint of another dataflow: its state is not of these operators.
 
         Another version of Spark, say, may plan the query in another way.
 
@@ -193,14 +198,14 @@ class SparkQuery:
             ViewFailedError: what the view has read cannot be read again.
         """
         noted = self.checkpoint / _FINGERPRINT
-        if not noted.exists() or noted.read_text() != line.fingerprint:
+        if not noted.exists() or noted.read_text() != dataflow.fingerprint:
             if offset_in(self.checkpoint) is not None:
-                self.begin_anew()
+                self.before_rebuild()
             shutil.rmtree(self.checkpoint, ignore_errors=True)
             make_private(self.checkpoint)
-            write_file(noted, [line.fingerprint.encode()], durable=False)
+            write_file(noted, [dataflow.fingerprint.encode()], durable=False)
 
-    def lowered(self) -> Line:
+    def lowered(self) -> Dataflow:
         """The dataflow of the query.
 
         Raises:
@@ -284,11 +289,11 @@ class SparkQuery:
             SqlError: Spark does not understand it.
         """
         try:
-            result, line = self.analysed(), self.lowered()
-            self.operators, self.keys = tuple(line.names), line.keys
-            self.grows = line.grows
-            if line.is_global and not self.plan.retracting:
-                # It begins with no rows, over which it may have no value: see BeginningSender.
+            result, dataflow = self.analysed(), self.lowered()
+            self.operators, self.keys = tuple(dataflow.names), dataflow.keys
+            self.grows = dataflow.grows
+            if dataflow.is_global and not self.plan.retracting:
+                # It begins with no rows, over which it may have no value: see SnapshotSender.
                 value(calls(self.session).collect(internals.java_frame(result)))
             return arrow_of(result.schema, self.plan.spark_sql)
         except Error:
@@ -310,7 +315,7 @@ class SparkQuery:
         cores = session.sparkContext.defaultParallelism
         session.conf.set("spark.sql.shuffle.partitions", str(cores))  # it is not one line
         session.conf.set("spark.sql.adaptive.enabled", "true")
-        session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")  # see Limited.java
+        session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")  # see Attempt.java
         try:
             for name, each in relations.items():
                 address["feed"] = f"{self.feed}/{name}"
@@ -318,7 +323,7 @@ class SparkQuery:
                 session.read.format(java_side.SOURCE_FORMAT).options(
                     **address,
                     columns=columns_json(each.columns),
-                    parts=len(each.parts),
+                    partitions=len(each.partitions),
                     bytes=each.bytes,
                 ).load().createOrReplaceTempView(name)
             result = sql_frame(session, self.plan.spark_sql)

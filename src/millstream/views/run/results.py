@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.model.result_rows import ResultRows, as_arrow
+from millstream.model.result_rows import ResultRows, as_arrow, places_in
 from millstream.spark.bridge.few_rows import few_arrow, few_reader
 from millstream.views.run.columns import LSN as _LSN_COLUMN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from millstream.model.result_rows import Results as Rows
     from millstream.spark.bridge.connection import Connection
@@ -72,19 +72,9 @@ class Results:
 
     def sink(self, wire: Connection) -> None:
         """Receive what one task sends."""
-        receive_all(self, wire)
+        receive_all(wire, self._flushed, self.feed.live.held_back)
 
-    @property
-    def begun_lsn(self) -> int:
-        """The first LSN whose results are shown."""
-        return self.feed.live.begun_lsn
-
-    @property
-    def replayed_lsn(self) -> int:
-        """The LSN up to which results that are held back were shown before."""
-        return self.feed.live.replayed_lsn
-
-    def flushed(self, rows: list[Rows], lsn: int) -> None:
+    def _flushed(self, rows: list[Rows], lsn: int) -> None:
         """Take what a task has sent up to an LSN."""
         watermark, cause = self.feed.live.sent_at(lsn)
         with self._taking:
@@ -98,29 +88,20 @@ class Results:
         wire.send_text("=")
 
 
-class SinkConsumer(Protocol):
-    """Takes what the sink of one task receives.
+def receive_all(
+    wire: Connection,
+    flushed: Callable[[list[Rows], int], None],
+    held_back: Callable[[], tuple[int, int]] = lambda: (-1, -1),
+) -> None:
+    """Receive what one task sends, until its connection ends.
 
-    Attributes:
-        begun_lsn: the first LSN whose results are shown.
-        replayed_lsn: the LSN up to which results that are held back were shown before.
+    Args:
+        wire: the connection.
+        flushed: takes what it has sent up to an LSN.
+        held_back: gives the first LSN whose results are shown, and the LSN up to which results that
+            are held back were shown before.
     """
-
-    @property
-    def begun_lsn(self) -> int:
-        """The first LSN whose results are shown."""
-
-    @property
-    def replayed_lsn(self) -> int:
-        """The LSN up to which results that are held back were shown before."""
-
-    def flushed(self, rows: list[Rows], lsn: int) -> None:
-        """Take what a task has sent up to an LSN."""
-
-
-def receive_all(results: SinkConsumer, wire: Connection) -> None:
-    """Receive what one task sends, until its connection ends."""
-    sink = _Sink(results, wire)
+    sink = _Sink(wire, flushed, held_back)
     while True:
         if sink.is_small and not (sink.has_rows or wire.arrived):
             wire.lend(sink.ready)
@@ -134,11 +115,18 @@ class _Sink:
         is_small: whether the last flush was: then the next one probably is, too.
     """
 
-    def __init__(self, results: SinkConsumer, wire: Connection) -> None:
+    def __init__(
+        self,
+        wire: Connection,
+        flushed: Callable[[list[Rows], int], None],
+        held_back: Callable[[], tuple[int, int]],
+    ) -> None:
         self.is_small = False
-        self._results = results
         self._wire = wire
+        self._flushed = flushed
+        self._held_back = held_back
         self._schema = pa.ipc.read_schema(pa.py_buffer(wire.receive_message()))
+        self._places = places_in(self._schema)
         self._reader = few_reader(self._schema)
         self._rows: list[Rows] = []
         self._bytes = 0
@@ -197,7 +185,7 @@ class _Sink:
         """All that was sent counts up to an LSN."""
         rows, self._rows = self._rows, []
         if self._held is None or self._show(self._held, rows, lsn):
-            self._results.flushed(rows, lsn)
+            self._flushed(rows, lsn)
         self.is_small = self._bytes <= _SMALL
         self._bytes = 0
         if kind != _LAST:
@@ -208,7 +196,7 @@ class _Sink:
         if reader is None:
             raise AssertionError("a task has sent what it cannot write")
         try:
-            return ResultRows(self._schema, reader(data))
+            return ResultRows(self._schema, reader(data), self._places)
         except (OverflowError, ValueError):  # such as the year 10000, or text that is not UTF-8
             return few_arrow(self._schema, data)
 
@@ -218,11 +206,10 @@ class _Sink:
         Returns:
             Whether it is complete.
         """
-        begun = self._results.begun_lsn
+        begun, replayed = self._held_back()
         held += rows
         if lsn < begun:
             return False
-        replayed = self._results.replayed_lsn
         rows[:] = [_not_before(as_arrow(each), begun, replayed) for each in held]
         self._held = None
         return True

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from millstream.errors import Error
 from millstream.threads import thread
-from millstream.views.run.corrections import Corrections
-from millstream.views.run.failures import has_no_value, query_failure
+from millstream.views.run.failures import Corrections, has_no_value, query_failure
 from millstream.views.run.setbacks import Setbacks
 
 if TYPE_CHECKING:
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
     from millstream.errors import ViewFailedError
     from millstream.spark.bridge.connection import Connection
     from millstream.spark.bridge.server import BridgeServer
+    from millstream.spark.session import Spark
     from millstream.views.run.failures import FailedRow
     from millstream.views.run.feed import ViewFeed
-    from millstream.views.run.query import RunningQuery, SparkQuery
     from millstream.views.run.results import Results
     from millstream.views.run.setbacks import Setback
 
@@ -49,18 +48,41 @@ class Watcher(Protocol):
     def healed(self) -> None:
         """Its query runs again after a failure that was none of its own."""
 
-    def started(self) -> None:
-        """Its query runs."""
+
+class Running(Protocol):
+    """What was started: ``RunningQuery`` or ``RunningQueries``."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether all of it runs."""
+
+    def stop(self) -> None:
+        """End it, and wait for that."""
+
+    def check(self) -> None:
+        """Raise what ended it, if anything did."""
 
 
-class FeedEnd(Protocol):
-    """What serves the source of a query: a view's feed, or that of one of its parts."""
+class ViewQuery(Protocol):
+    """What a runner runs: ``SparkQuery`` or ``PartitionedQuery``."""
 
-    def control(self, wire: Connection) -> None:
-        """Answer the driver's questions until its connection ends."""
+    @property
+    def spark(self) -> Spark:
+        """The session's owner."""
 
-    def send_live(self, names: str, start: str, wire: Connection) -> None:
-        """Send every commit after an offset as it comes, until the batch ends."""
+    @property
+    def server(self) -> Callable[[], BridgeServer]:
+        """Gives what its tasks connect to."""
+
+    @property
+    def feeds(self) -> list[str]:
+        """The names under which the server knows it, one for each partition."""
+
+    def start(self) -> Running:
+        """Run it, from the checkpoint on."""
+
+    def state_size(self) -> tuple[int, int] | None:
+        """How many rows its state has, and how many bytes; None when that is not known."""
 
 
 class TaskEndpoint:
@@ -68,21 +90,25 @@ class TaskEndpoint:
 
     Args:
         feed: what the tasks read.
+        partition: which partition of the view they are of.
         results: where their rows go.
+        on_end: called when the query seems to have ended.
 
     Attributes:
         error: what went wrong here first since ``reset``; Spark sees only an ended connection.
         is_watched: whether ``on_end`` will be called when the query ends: its driver is connected,
             and stays so until then.
-        on_end: called when the query seems to have ended.
     """
 
-    def __init__(self, feed: FeedEnd, results: Results) -> None:
+    def __init__(
+        self, feed: ViewFeed, partition: int, results: Results, on_end: Callable[[], None]
+    ) -> None:
         self.error: BaseException | None = None
         self.is_watched = False
-        self.on_end: Callable[[], None] = lambda: None
         self._feed = feed
+        self._partition = partition
         self._results = results
+        self._on_end = on_end
         self._closed = False
 
     def reset(self) -> None:
@@ -96,10 +122,10 @@ class TaskEndpoint:
 
     def serve(self, role: str, words: Sequence[str], wire: Connection) -> None:
         """Serve a connection of one of the query's tasks, until its end."""
-        feed, results = self._feed, self._results
+        feed, partition, results = self._feed, self._partition, self._results
         roles: dict[str, Callable[[], None]] = {
             "control": lambda: self._control(wire),
-            "tail": lambda: feed.send_live(words[0], words[1], wire),
+            "tail": lambda: feed.send_live(words[0], words[1], wire, partition),
             "sink": lambda: results.sink(wire),
             "commit": lambda: results.commit(wire),
         }
@@ -110,20 +136,20 @@ class TaskEndpoint:
         except Exception as error:
             if self.error is None and not self._closed:
                 self.error = error
-                self.on_end()
+                self._on_end()
             raise EOFError from error
 
     def _control(self, wire: Connection) -> None:
         self.is_watched = True
         try:
-            self._feed.control(wire)
+            self._feed.control(wire, self._partition)
         finally:
             self.is_watched = False
-            self.on_end()
+            self._on_end()
 
 
 class Endpoints:
-    """Serves the tasks of a view's queries: one, or one for each of its parts.
+    """Serves the tasks of a view's queries: one, or one for each partition.
 
     Args:
         ends: the endpoint of each, by the name of its feed.
@@ -142,11 +168,6 @@ class Endpoints:
         """Whether the end of any query will be noticed, see ``TaskEndpoint``."""
         return all(each.is_watched for each in self._ends.values())
 
-    def notify(self, on_end: Callable[[], None]) -> None:
-        """Have a function called when a query seems to have ended."""
-        for each in self._ends.values():
-            each.on_end = on_end
-
     def add_to(self, server: BridgeServer) -> None:
         """Have a server pass connections on."""
         for name, each in self._ends.items():
@@ -162,7 +183,7 @@ class Endpoints:
         for each in self._ends.values():
             each.reset()
 
-    def check(self, running: RunningQuery) -> None:
+    def check(self, running: Running) -> None:
         """Raise what ended a query, here or in Spark.
 
         Raises:
@@ -185,9 +206,8 @@ class Runner:
         name: the view.
         query: what runs.
         feed: what it reads.
-        results: where its rows go.
+        results: where the rows of each of its partitions go.
         watcher: is notified of what happens to it.
-        parts: serves the tasks of each of its parts, if it has several.
 
     Attributes:
         state: what it is doing.
@@ -198,12 +218,10 @@ class Runner:
     def __init__(
         self,
         name: str,
-        query: SparkQuery,
+        query: ViewQuery,
         feed: ViewFeed,
-        results: Results,
+        results: Sequence[Results],
         watcher: Watcher,
-        *,
-        parts: Sequence[TaskEndpoint] = (),
     ) -> None:
         self.state: State = "starting"
         self.restarts = 0
@@ -212,21 +230,17 @@ class Runner:
         self._name = name
         self._query = query
         self._feed = feed
-        self._results = results
         self._watcher = watcher
         self._over = threading.Event()
         self._gracefully = True
         self._patiently = False
-        ends = parts or (TaskEndpoint(feed, results),)
-        self._tasks = Endpoints(dict(zip(query.feeds, ends, strict=True)))
         self._wake = threading.Event()
-        self._ready = threading.Event()
+        ends = (TaskEndpoint(feed, n, each, self._wake.set) for n, each in enumerate(results))
+        self._tasks = Endpoints(dict(zip(query.feeds, ends, strict=True)))
         self._setbacks = Setbacks(query.spark)
         self._corrections = Corrections(feed.live, watcher, wakeup=self._wake, over=self._over)
         self._server: BridgeServer | None = None
         self._thread = thread(name, self._run, lambda error: self._fail(error, hopeless=True))
-        feed.live.on_reading = watcher.started
-        self._tasks.notify(self._wake.set)
 
     # ---- from outside
 
@@ -234,9 +248,9 @@ class Runner:
         """Begin."""
         self._thread.start()
 
-    def wait_ready(self, seconds: float | None = None) -> bool:
-        """Until its query runs, or has failed."""
-        return self._ready.wait(seconds)
+    def state_size(self) -> tuple[int, int] | None:
+        """How many rows and bytes its query has to remember; None when that is not known."""
+        return self._query.state_size()
 
     def probe(self, lsn: int) -> None:
         """Have the view notified when everything up to an LSN has passed, of its logs or not."""
@@ -280,7 +294,6 @@ class Runner:
                 self._pause_after(setbacks.add(reason, raised, self._watcher.reached))
                 self.restarts += 1
         self.state = "stopped"
-        self._ready.set()
 
     def _pause_after(self, setback: Setback) -> None:
         """Report why the query has ended, and wait until another attempt may do better."""
@@ -305,8 +318,8 @@ class Runner:
         self._tasks.reset()
         self._server = self._query.server()
         self._tasks.add_to(self._server)
-        live.nets = self._setbacks.failed and live.beginning is not None
-        live.open_again()
+        live.nets = self._setbacks.failed and live.snapshot is not None
+        self._feed.open_again()
         place = self._watcher.reached
         running = self._query.start()
         self._started()
@@ -323,11 +336,11 @@ class Runner:
             running.stop()
         self._tasks.check(running)
 
-    def _end(self, running: RunningQuery) -> None:
+    def _end(self, running: Running) -> None:
         """End a query, at a checkpoint if there is time for one."""
         live = self._feed.live
         if self._patiently or self._gracefully:
-            live.end_batch()
+            self._feed.end_batch()
             deadline = time.monotonic() + _PARK_SECONDS
             while not live.wait_parked(0.05):
                 is_late = time.monotonic() > deadline and not self._patiently
@@ -344,7 +357,6 @@ class Runner:
             self._awaits_java, self.error = False, None
             self._watcher.healed()
         self.state = "live"
-        self._ready.set()
 
     # ---- failures
 
@@ -358,9 +370,8 @@ class Runner:
     ) -> None:
         self._feed.live.drop_tail()
         self.state = "failed"
-        retracts = self._feed.live.beginning is not None
+        retracts = self._feed.live.snapshot is not None
         self.error = failure = query_failure(self._name, raised, row, retracts=retracts)
-        self._ready.set()
         self._watcher.failed(failure, hopeless=hopeless, lsn=lsn)
 
     def _restart(self, reason: BaseException) -> None:

@@ -12,30 +12,35 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
-from millstream.spark.bridge.frames import HEADER, MARK, ROWS, passed
+from millstream.spark.bridge.frames import HEADER, MARK, MORE, passed
 from millstream.views.run.checkpoint import Offset
 from millstream.views.run.columns import LSN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from millstream.model.batch import ChangeBatch
-    from millstream.spark.bridge.connection import ReaderWire
     from millstream.views.run.columns import FeedColumns
     from millstream.views.run.inputs import WatermarkTracker
+    from millstream.views.run.reader_wire import ReaderWire
 
 _LARGE: Final = 1 << 10
 _MOST: Final = 1 << 8
 
 
-class Beginning(Protocol):
+class SnapshotSource(Protocol):
     """What a view reads first that does not read its inputs from the start of their logs."""
 
     def lsn(self) -> int:
         """The LSN up to which the inputs count in it."""
 
-    def rows(self, lsn: int, check: Callable[[], None]) -> Iterator[tuple[int, ChangeBatch]]:
-        """Its rows at an LSN, each batch with the number of its log; ``check`` may end it."""
+    def rows(
+        self, lsn: int, check: Callable[[], None], wanted: Callable[[int], Sequence[str]]
+    ) -> Iterator[tuple[int, ChangeBatch]]:
+        """Its rows at an LSN, each batch with the number of its log; ``check`` may end it.
+
+        Of a log they have the columns whose names ``wanted`` gives, at least.
+        """
 
     def changes(
         self, after: int, until: int, check: Callable[[], None]
@@ -44,7 +49,7 @@ class Beginning(Protocol):
 
 
 @dataclass(slots=True)
-class BeginningSender:
+class SnapshotSender:
     """Sends to one reader.
 
     Attributes:
@@ -61,17 +66,18 @@ class BeginningSender:
     wire: ReaderWire
     on_late: Callable[[ChangeBatch], None]
 
-    def send_rows(self, beginning: Beginning, lsn: int, check: Callable[[], None]) -> int:
+    def send_rows(self, snapshot: SnapshotSource, lsn: int, check: Callable[[], None]) -> int:
         """Send the rows that a view begins with at an LSN; returns how many these are."""
         # At last: what an aggregate over no rows gives may have no value.
-        last = self.columns.beginning(lsn - 1)
-        return self._send_all(beginning.rows(lsn, check), lsn, check, last, is_folded=True)
+        last = self.columns.initial_row(lsn - 1)
+        batches = snapshot.rows(lsn, check, self.columns.wanted)
+        return self._send_all(batches, lsn, check, last, is_folded=True)
 
     def send_changes(
-        self, beginning: Beginning, after: int, until: int, check: Callable[[], None]
+        self, snapshot: SnapshotSource, after: int, until: int, check: Callable[[], None]
     ) -> int:
         """Send what the changes from one LSN to another come to; returns how many rows."""
-        return self._send_all(beginning.changes(after, until, check), until, check)
+        return self._send_all(snapshot.changes(after, until, check), until, check)
 
     def _send_all(
         self,
@@ -87,7 +93,7 @@ class BeginningSender:
         rows, frame = 0, list[pa.RecordBatch]()
 
         def send() -> None:
-            data = pa.concat_batches(frame)
+            data = frame[0] if len(frame) == 1 else pa.concat_batches(frame)
             self._send(lsn - 1, before, _at(lsn - 1, data) if is_folded else data)
             frame.clear()
 
@@ -112,23 +118,17 @@ class BeginningSender:
     def mark(self, lsn: int) -> None:
         """Send that these were all up to an LSN; later ones are not worked on together with them.
 
-        What they lead to is still held back.
+        What they lead to is held back until the last of them.
         """
-        self._send_mark(lsn)
-
-    def end(self, lsn: int) -> None:
-        """Send that these were all; what comes later is not worked on together with them."""
-        self._send_mark(lsn)
-
-    def _send_mark(self, lsn: int) -> None:
         place = Offset(lsn, tuple(self.tracker.watermarks), self.tracker.late)
         offset = place.json.encode()
         head = passed(self.tracker.passed) + HEADER.pack(MARK, lsn, len(offset))
-        self.wire.send(head, offset, self.columns.none().serialize())
+        self.wire.send_mark(lsn, head, offset, self.columns.none().serialize())
 
     def _send(self, lsn: int, place: Offset, data: pa.RecordBatch) -> None:
         offset = place.json.encode()
-        self.wire.send(HEADER.pack(ROWS, lsn, len(offset)), offset, data.serialize())
+        head = HEADER.pack(MARK if self.wire.marks_rows else MORE, lsn, len(offset))
+        self.wire.send_rows(lsn, (head, offset), data)
 
 
 def _at(lsn: int, data: pa.RecordBatch) -> pa.RecordBatch:

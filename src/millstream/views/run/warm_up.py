@@ -58,14 +58,10 @@ class WarmUp:
         inputs: what the view reads.
 
     Attributes:
-        begun_lsn: for the sink: all results are taken.
-        replayed_lsn: for the sink: none were shown before.
         rows: how many rows were sent.
         results: how many rows came back.
         is_complete: whether its batch has ended as that of a view does.
     """
-
-    begun_lsn = replayed_lsn = -1
 
     def __init__(self, query: SparkQuery, inputs: FeedInputs) -> None:
         self.rows = self.results = 0
@@ -77,7 +73,7 @@ class WarmUp:
             feed=f"{query.feed}/warm-up",
             checkpoint=self._folder / "checkpoint",
             timed=set(),
-            begin_anew=_nothing,
+            before_rebuild=_nothing,
             _session=None,  # relations of the same names must not meet the view's own
             _frame=None,
             _lowered=None,
@@ -120,7 +116,7 @@ class WarmUp:
         elif role == "tail":
             self._send_rows(words[0].split("\x1f"), wire)
         elif role == "sink":
-            receive_all(self, wire)
+            receive_all(wire, self._flushed)
         elif role == "commit":
             wire.receive_text()
             wire.send_text("=")
@@ -133,7 +129,7 @@ class WarmUp:
         finally:
             self._over.set()  # the query has ended
 
-    def flushed(self, rows: list[Rows], lsn: int) -> None:
+    def _flushed(self, rows: list[Rows], lsn: int) -> None:
         """Take results: they are counted, and dropped."""
         del lsn
         self.results += sum(each.num_rows for each in rows)
@@ -150,7 +146,7 @@ class WarmUp:
             return
         columns = FeedColumns(self._inputs.schemas, names)
         wire.send(columns.schema.serialize())
-        self._send(ROWS, columns.beginning(1).serialize(), 1, wire)
+        self._send(ROWS, columns.initial_row(1).serialize(), 1, wire)
         logs = list(enumerate(zip(self._inputs.topics, self._inputs.schemas, strict=True)))
         deadline, lsn = time.monotonic() + _SECONDS, 1
         while self.rows < _ROWS and time.monotonic() < deadline and not self._over.is_set():

@@ -5,6 +5,11 @@ Gives: their rows, from relations that are made of the definitions, in a DuckDB 
 Never knows: the rows of sources, tables and views.
 """
 
-from millstream.server.postgres.catalog.answering import CatalogQueries, reads_catalog
+from millstream.server.postgres.catalog.answering import (
+    CatalogQueries,
+    calls_spark,
+    reads_catalog,
+    reads_nothing,
+)
 
-__all__ = ["CatalogQueries", "reads_catalog"]
+__all__ = ["CatalogQueries", "calls_spark", "reads_catalog", "reads_nothing"]

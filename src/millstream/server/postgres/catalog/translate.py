@@ -5,21 +5,31 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
+from datetime import timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from millstream.formats.text import bytea
+from millstream.model.clock import MICROSECOND
+from millstream.model.types import NUMERIC
 from millstream.server.postgres.catalog.functions import ALLOWED
 from millstream.server.postgres.catalog.relations import COLUMNS
 from millstream.server.postgres.errors import PostgresError
+from millstream.sql.function_names import COUNTS
+from millstream.sql.spark_functions import SPARK_FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.server.postgres.text import Text
+    from millstream.server.postgres.text import Text, Token
 
+_SPARKS: Final = (
+    SPARK_FUNCTIONS - COUNTS.keys() - {"AND", "ANY", "ARRAY", "CASE", "IN", "NOT", "OR"}
+)
 _SCHEMAS: Final = {"pg_catalog", "information_schema"}
 _OPERATOR: Final = re.compile(r"OPERATOR\s*\(\s*pg_catalog\s*\.\s*([^\s)]+)\s*\)", re.IGNORECASE)
 _COLLATE: Final = re.compile(
@@ -74,14 +84,24 @@ class Translated:
 
 
 def reads_catalog(text: Text) -> bool:
-    """Whether a query asks for what exists, or for nothing that does: it has no FROM."""
-    has_from = False
-    for token in text.tokens:
-        name = token.identifier
-        if name in _SCHEMAS or name in COLUMNS:
-            return True
-        has_from = has_from or token.word in {"FROM", "TABLE"}
-    return not has_from
+    """Whether a query asks for what exists."""
+    return any(each.identifier in _SCHEMAS or _is_relation(each) for each in text.tokens)
+
+
+def _is_relation(token: Token) -> bool:
+    return token.identifier in COLUMNS
+
+
+def reads_nothing(text: Text) -> bool:
+    """Whether a query reads no relation: it has no FROM."""
+    return not any(token.word in {"FROM", "TABLE"} for token in text.tokens)
+
+
+def calls_spark(text: Text) -> bool:
+    """Whether a query calls a function that is Spark's to answer: it may mean another there."""
+    return any(
+        token.word in _SPARKS and after.text == "(" for token, after in pairwise(text.tokens)
+    )
 
 
 def translate(
@@ -308,7 +328,7 @@ class Names:
             is_bare = not node.table and not node.this.args.get("quoted")
             return self._word(node, node.name.lower() if is_bare else "")
         if isinstance(node, exp.Parameter):
-            return exp.convert(self._values[int(node.name) - 1])
+            return _converted(self._values[int(node.name) - 1])
         if isinstance(node, exp.Func):
             return self._function(node)
         return node
@@ -321,6 +341,8 @@ class Names:
                 oid = self._oid(node.this.name)
                 return node.this if is_text else exp.Literal.number(oid)
             return self._looked_up("name", node.this)
+        if name == "bytea" and isinstance(node.this, exp.Literal) and node.this.is_string:
+            return exp.func("unhex", exp.Literal.string(bytea(node.this.name).hex()))
         to = _CASTS.get(name)
         return node if to is None else exp.cast(node.this, to, dialect="duckdb")
 
@@ -368,9 +390,17 @@ class Names:
         return node if make is None else make(node.expressions)
 
 
+def _converted(value: Any) -> exp.Expr:  # noqa: ANN401 - of any type
+    if isinstance(value, timedelta):
+        text = exp.Literal.string(f"{value // MICROSECOND} microseconds")
+        return exp.cast(text, "INTERVAL", dialect="duckdb")
+    return exp.convert(value)
+
+
 _CASTS: Final = {
     **dict.fromkeys(("regtype", "regproc", "regprocedure", "regnamespace", "regrole"), "VARCHAR"),
     **dict.fromkeys(("oid", "xid"), "BIGINT"),
+    **dict.fromkeys(("numeric", "decimal"), NUMERIC.sql),
     **dict.fromkeys(("name", '"char"', "cstring", "pg_node_tree", "text"), "VARCHAR"),
     **dict.fromkeys(("name[]", '"char"[]', "text[]"), "VARCHAR[]"),
     **dict.fromkeys(("oid[]", "int2[]", "int2vector", "oidvector"), "BIGINT[]"),

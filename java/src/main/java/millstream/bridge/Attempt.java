@@ -1,9 +1,11 @@
 package millstream.bridge;
 
 import java.io.ByteArrayOutputStream;
+import java.util.Iterator;
 import org.apache.spark.SparkContext;
 import org.apache.spark.SparkThrowable;
 import org.apache.spark.api.java.JavaRDD;
+import org.apache.spark.api.java.function.FlatMapFunction;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -11,6 +13,7 @@ import org.apache.spark.sql.classic.Dataset$;
 import org.apache.spark.sql.internal.SessionState;
 import org.apache.spark.sql.streaming.DataStreamWriter;
 import scala.Option;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * A call of Spark whose error is a value. PySpark prints each error of a query that it raises to
@@ -128,6 +131,29 @@ public final class Attempt {
       return new Attempt(writer.start(), null);
     } catch (Throwable thrown) {
       return new Attempt(null, thrown);
+    }
+  }
+
+  /** Limits the bytes that a task may give, since a result is held in memory as a whole. */
+  private static final class Limited implements FlatMapFunction<Iterator<byte[]>, byte[]> {
+    private static final long serialVersionUID = 1L;
+    private final long most;
+
+    Limited(long most) {
+      this.most = most;
+    }
+
+    @Override
+    public Iterator<byte[]> call(Iterator<byte[]> messages) {
+      long[] bytes = {0L};
+      return CollectionConverters.asJava(
+          CollectionConverters.asScala(messages)
+              .map(
+                  message -> {
+                    bytes[0] += message.length;
+                    if (bytes[0] <= most) return message;
+                    throw Sizes.raised("the result has more than " + most + " bytes");
+                  }));
     }
   }
 }

@@ -1,18 +1,17 @@
 package millstream.bridge;
 
 import java.io.IOException;
-import java.nio.channels.Channels;
+import java.io.InputStream;
+import java.nio.ByteBuffer;
+import java.nio.channels.ReadableByteChannel;
 import java.nio.charset.StandardCharsets;
 import org.apache.arrow.memory.BufferAllocator;
-import org.apache.arrow.vector.ValueVector;
 import org.apache.arrow.vector.VectorLoader;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.ReadChannel;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
 import org.apache.arrow.vector.ipc.message.MessageSerializer;
 import org.apache.spark.sql.util.ArrowUtils;
-import org.apache.spark.sql.vectorized.ArrowColumnVector;
-import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
@@ -21,6 +20,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  */
 final class Frames {
   static final int ROWS = 1;
+  static final int MORE = 2;
   static final int END = 3;
   static final int FAILED = 4;
   static final int MARK = 5;
@@ -32,6 +32,7 @@ final class Frames {
   private final BufferAllocator memory;
   private VectorSchemaRoot root;
   private VectorLoader loader;
+  private FeedColumn[] columns;
   private ColumnarBatch many;
   private FewRows few;
   private ColumnarBatch batch;
@@ -43,7 +44,7 @@ final class Frames {
 
   Frames(Wire wire) {
     this.wire = wire;
-    this.channel = new ReadChannel(Channels.newChannel(wire.in));
+    this.channel = new ReadChannel(new Arriving(wire.in));
     this.memory = ArrowUtils.rootAllocator().newChildAllocator("millstream", 0, Long.MAX_VALUE);
   }
 
@@ -64,6 +65,16 @@ final class Frames {
   /** Whether what all frames up to the last one led to is to be sent now. */
   boolean isMark() {
     return kind == MARK;
+  }
+
+  /** Whether more rows follow those of the last frame, for which what these lead to may wait. */
+  boolean isBehind() {
+    return kind == MORE;
+  }
+
+  /** Whether more is there, or follows for sure. */
+  boolean hasMore() throws IOException {
+    return isBehind() || wire.hasMore();
   }
 
   /** The moment that the feed has passed with the last frame; the least one: that is not known. */
@@ -96,6 +107,7 @@ final class Frames {
     try (ArrowRecordBatch data = MessageSerializer.deserializeRecordBatch(channel, memory)) {
       loader.load(data);
     }
+    for (FeedColumn each : columns) each.refresh();
     batch = many;
     batch.setNumRows(root.getRowCount());
     return true;
@@ -104,9 +116,8 @@ final class Frames {
   private void begin() throws IOException {
     root = VectorSchemaRoot.create(MessageSerializer.deserializeSchema(channel), memory);
     loader = new VectorLoader(root);
-    many =
-        new ColumnarBatch(
-            root.getFieldVectors().stream().map(Column::new).toArray(ColumnVector[]::new));
+    columns = root.getFieldVectors().stream().map(FeedColumn::new).toArray(FeedColumn[]::new);
+    many = new ColumnarBatch(columns);
   }
 
   void close() {
@@ -115,13 +126,30 @@ final class Frames {
     memory.close();
   }
 
-  /** Spark frees a batch when it has read it, and a struct that was freed takes no other batch. */
-  private static final class Column extends ArrowColumnVector {
-    Column(ValueVector vector) {
-      super(vector);
+  /**
+   * What arrives, for Arrow. Java's own channel of a stream takes 8 KB at a time, and asks the
+   * system after each whether there is more.
+   */
+  private record Arriving(InputStream in, byte[] chunk) implements ReadableByteChannel {
+    private static final int CHUNK = 1 << 16;
+
+    Arriving(InputStream in) {
+      this(in, new byte[CHUNK]);
     }
 
     @Override
-    public void closeIfFreeable() {}
+    public int read(ByteBuffer to) throws IOException {
+      int count = in.read(chunk, 0, Math.min(to.remaining(), CHUNK));
+      if (count > 0) to.put(chunk, 0, count);
+      return count;
+    }
+
+    @Override
+    public boolean isOpen() {
+      return true;
+    }
+
+    @Override
+    public void close() {} // the connection is closed by itself
   }
 }

@@ -2,6 +2,7 @@ package millstream.bridge;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
@@ -91,14 +92,20 @@ public class LiveReader implements SupportsRealTimeRead<InternalRow> {
   private void taken() throws IOException {
     reached = frames.offset();
     lsn = frames.lsn();
-    boolean pausing = !frames.wire().hasMore();
+    boolean pausing = !frames.hasMore();
     boolean now = pausing || frames.isMark();
     if (follower != null && !follower.isReady()) {
       if (!now) return;
       follower.work();
     }
     sink().reached(lsn, now);
-    if (pausing && follower != null) follower.atPause();
+    if (pausing && follower != null) rest();
+  }
+
+  /** Leave the follower the time until there is something to read. */
+  private void rest() throws IOException {
+    TaskContext task = TaskContext.get();
+    while (follower.atPause() && !frames.wire().hasMore()) task.killTaskIfInterrupted();
   }
 
   private static ChangeWriter sink() {
@@ -153,10 +160,15 @@ public class LiveReader implements SupportsRealTimeRead<InternalRow> {
   /** Whether more rows are there, or are on their way. */
   public boolean hasMore() {
     try {
-      return to < rows || frames.wire().hasMore();
+      return to < rows || frames.hasMore();
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
+  }
+
+  /** Whether the feed is far behind, so that results may wait for more rows. */
+  public boolean isBehind() {
+    return frames.isBehind();
   }
 
   /** Set who works on the rows. */
@@ -172,8 +184,8 @@ public class LiveReader implements SupportsRealTimeRead<InternalRow> {
     /** Work on those that it has not worked on. */
     void work();
 
-    /** There is nothing to read just now, and all results are sent. */
-    void atPause();
+    /** There is nothing to read just now, and all results are sent; whether work is left. */
+    boolean atPause();
 
     /** All is read, and Spark has not ended the batch yet. */
     void atEnd();

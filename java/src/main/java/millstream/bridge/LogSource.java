@@ -42,7 +42,7 @@ public class LogSource implements TableProvider {
   }
 
   private static boolean isPast(CaseInsensitiveStringMap options) {
-    return options.containsKey("parts");
+    return options.containsKey("partitions");
   }
 
   @Override
@@ -123,12 +123,12 @@ public class LogSource implements TableProvider {
     }
   }
 
-  /** A scan in batch: so many parts, each read by its number, of the columns that are needed. */
+  /** A scan in batch: partitions, each read by its number, of the columns that are needed. */
   public static class Past
       implements SupportsPushDownRequiredColumns, SupportsReportStatistics, Batch, Statistics {
     private final StructType all;
     private final Address address;
-    private final int parts;
+    private final int partitions;
     private final long bytes;
     private StructType columns;
 
@@ -136,7 +136,7 @@ public class LogSource implements TableProvider {
       this.all = columns;
       this.columns = columns;
       this.address = new Address(options);
-      this.parts = options.getInt("parts", 1);
+      this.partitions = options.getInt("partitions", 1);
       this.bytes = options.getLong("bytes", -1L);
     }
 
@@ -167,9 +167,9 @@ public class LogSource implements TableProvider {
 
     @Override
     public InputPartition[] planInputPartitions() {
-      InputPartition[] planned = new InputPartition[parts];
-      for (int i = 0; i < parts; i++)
-        planned[i] = new LogStream.Part(LogStream.Part.PAST, String.valueOf(i));
+      InputPartition[] planned = new InputPartition[partitions];
+      for (int i = 0; i < partitions; i++)
+        planned[i] = new LogStream.Partition(LogStream.Partition.PAST, String.valueOf(i));
       return planned;
     }
 

@@ -70,7 +70,7 @@ public class LogStream implements MicroBatchStream, SupportsAdmissionControl, Su
   @Override
   public InputPartition[] planInputPartitions(Offset start) {
     ask("live");
-    return new InputPartition[] {new Part(Part.TAIL, start.json())};
+    return new InputPartition[] {new Partition(Partition.TAIL, start.json())};
   }
 
   @Override
@@ -127,7 +127,7 @@ public class LogStream implements MicroBatchStream, SupportsAdmissionControl, Su
   }
 
   /** What one task reads. */
-  public record Part(String role, String what) implements InputPartition {
+  public record Partition(String role, String what) implements InputPartition {
     static final String TAIL = "tail";
     static final String PAST = "past";
   }
@@ -149,27 +149,51 @@ public class LogStream implements MicroBatchStream, SupportsAdmissionControl, Su
     }
 
     @Override
-    public boolean supportColumnarReads(InputPartition part) {
-      return ((Part) part).role.equals(Part.PAST);
+    public boolean supportColumnarReads(InputPartition partition) {
+      return ((Partition) partition).role.equals(Partition.PAST);
     }
 
     @Override
-    public PartitionReader<InternalRow> createReader(InputPartition part) {
-      return new LiveReader(open((Part) part), ((Part) part).what);
+    public PartitionReader<InternalRow> createReader(InputPartition partition) {
+      return new LiveReader(open((Partition) partition), ((Partition) partition).what);
     }
 
     @Override
-    public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition part) {
-      return new BatchReader(open((Part) part));
+    public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
+      return new BatchReader(open((Partition) partition));
     }
 
-    private Frames open(Part part) {
+    private Frames open(Partition partition) {
       try {
         String names = String.join("\u001f", columns.fieldNames());
-        return new Frames(address.connect(part.role, names + "\t" + part.what));
+        return new Frames(address.connect(partition.role, names + "\t" + partition.what));
       } catch (IOException e) {
         throw new UncheckedIOException(e);
       }
+    }
+  }
+
+  /** A range of the log, as Arrow batches. */
+  private static final class BatchReader implements PartitionReader<ColumnarBatch> {
+    private final Frames frames;
+
+    BatchReader(Frames frames) {
+      this.frames = frames;
+    }
+
+    @Override
+    public boolean next() throws IOException {
+      return frames.next();
+    }
+
+    @Override
+    public ColumnarBatch get() {
+      return frames.batch();
+    }
+
+    @Override
+    public void close() {
+      frames.close();
     }
   }
 }

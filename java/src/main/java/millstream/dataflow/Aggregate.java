@@ -99,7 +99,7 @@ public abstract class Aggregate implements Serializable {
     if (distinct && times != 0L) add(row, times, part);
   }
 
-  /** Let go of the values of a group. */
+  /** Remove the values of a group. */
   final void clear(Key key) {
     if (values != null) values.clear(key);
   }

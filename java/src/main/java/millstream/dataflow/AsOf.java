@@ -70,6 +70,7 @@ public class AsOf extends Operator {
       Expiry leftExpiry,
       Expiry rightExpiry,
       Pipe pipe) {
+    super(left.port, right.port);
     this.left = left;
     this.right = right;
     this.direction = Direction.values()[direction];
@@ -97,17 +98,12 @@ public class AsOf extends Operator {
   }
 
   @Override
-  boolean takes(int port) {
-    return port == left.port || port == right.port;
-  }
-
-  @Override
   boolean needsOrder() {
     return true;
   }
 
   @Override
-  void work(Kept root, Change changes) {
+  void work(StateNode root, Change changes) {
     Key key = root.key;
     Map<Key, Moved> moved = null;
     long newest = newestLsn(changes);

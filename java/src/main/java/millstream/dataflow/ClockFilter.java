@@ -53,6 +53,7 @@ public class ClockFilter extends Operator {
       int alternatives,
       Seq<Attribute> input,
       Pipe pipe) {
+    super(rowPort, tickPort);
     this.rowPort = rowPort;
     this.tickPort = tickPort;
     this.width = input.size();
@@ -87,17 +88,12 @@ public class ClockFilter extends Operator {
     pipe.open(dataflow);
   }
 
-  @Override
-  boolean takes(int port) {
-    return port == rowPort || port == tickPort;
-  }
-
   /**
    * The time first: of rows that come and go before it, nobody has to hear. Then all that is sent
    * has the newest of the LSNs, since only there it is that time.
    */
   @Override
-  void work(Kept root, Change changes) {
+  void work(StateNode root, Change changes) {
     if (!isKnown) recall();
     long to = now, lsn = newestLsn(changes);
     for (Change each = changes; each != null; each = each.next) {

@@ -25,7 +25,6 @@ public final class Emit extends Operator {
   private static final long NEVER = Long.MAX_VALUE;
   private static final long UNKNOWN = Long.MIN_VALUE;
 
-  private final int port;
   private final int width;
   private final int end;
   private final long lateness;
@@ -60,7 +59,7 @@ public final class Emit extends Operator {
       Seq<Expression> key,
       Seq<Attribute> input,
       Pipe pipe) {
-    this.port = port;
+    super(port);
     this.width = input.size();
     this.end = end;
     this.lateness = lateness;
@@ -83,13 +82,9 @@ public final class Emit extends Operator {
     pipe.open(dataflow);
   }
 
-  boolean takes(int other) {
-    return port == other;
-  }
-
   /** A row that is to wait is put there on arrival; one that is due waits for its turn to leave. */
   @Override
-  boolean apply(Kept root, UnsafeRow row, long lsn, long weight) {
+  boolean apply(StateNode root, UnsafeRow row, long lsn, long weight) {
     long at = every > 0L || row.isNullAt(end) ? NEVER : row.getLong(end);
     if (at <= limit) return false;
     byte[] of = Pipe.bytes(keyOf.apply(row));
@@ -101,7 +96,7 @@ public final class Emit extends Operator {
   }
 
   /** Have those leave that were due when they came, in the order in which they came. */
-  void work(Kept root, Change changes) {
+  void work(StateNode root, Change changes) {
     for (Change each = changes; each != null; each = each.next) {
       send(each.row, each.lsn, each.weight);
     }

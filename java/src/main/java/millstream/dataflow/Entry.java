@@ -21,7 +21,7 @@ import scala.jdk.javaapi.CollectionConverters;
  */
 public class Entry implements Serializable {
   /** The log of the first row of all: what constant relations have comes with it. */
-  private static final int BEGINNING = -2;
+  private static final int INITIAL = -2;
 
   private static final long serialVersionUID = 1L;
 
@@ -51,7 +51,7 @@ public class Entry implements Serializable {
     pipes.get(log).add(pipe);
   }
 
-  /** Send rows through a pipe that are there from the beginning, and never change. */
+  /** Send rows through a pipe that are there from the start, and never change. */
   public void addConstants(Seq<InternalRow> rows, Pipe pipe) {
     List<InternalRow> copies = new ArrayList<>();
     for (InternalRow each : CollectionConverters.asJava(rows)) copies.add(each.copy());
@@ -114,7 +114,7 @@ public class Entry implements Serializable {
     for (int i = reader.from(); i < reader.to(); i++) {
       InternalRow row = batch.getRow(i);
       int from = row.getInt(log);
-      if (from == BEGINNING) {
+      if (from == INITIAL) {
         begin(row.getLong(lsn));
         continue;
       }
@@ -153,6 +153,6 @@ public class Entry implements Serializable {
     return found.isEmpty() ? -1 : (int) found.get();
   }
 
-  /** Rows that are there from the beginning, and where they go. */
+  /** Rows that are there from the start, and where they go. */
   private record Constants(List<InternalRow> rows, Pipe pipe) implements Serializable {}
 }

@@ -21,7 +21,7 @@ public class Expiry implements Serializable {
   private final Seq<Attribute> input;
   private final long shift;
   private transient UnsafeProjection momentOf;
-  private transient Tree moments;
+  private transient Tree entries;
   private transient Dataflow dataflow;
   private transient ArrayDeque<Expired> due;
 
@@ -39,7 +39,7 @@ public class Expiry implements Serializable {
   void open(Dataflow dataflow) {
     this.dataflow = dataflow;
     due = new ArrayDeque<>();
-    moments = new Tree(dataflow.state(), dataflow.newSlot(), null);
+    entries = new Tree(dataflow.state(), dataflow.newSlot(), null);
     momentOf = UnsafeProjection.create(moment, input);
   }
 
@@ -52,7 +52,7 @@ public class Expiry implements Serializable {
     }
     ByteBuffer entry = ByteBuffer.allocate(12 + key.bytes.length + bytes.length);
     entry.putLong(at ^ Long.MIN_VALUE).putInt(key.bytes.length).put(key.bytes).put(bytes);
-    moments.add(Key.NOTHING, entry.array(), weight);
+    entries.add(Key.NOTHING, entry.array(), weight);
   }
 
   /** Whether a watermark has passed the moment of a row. */
@@ -69,7 +69,7 @@ public class Expiry implements Serializable {
   Expired next(long watermark) {
     dataflow.state().makeRoom();
     if (!due.isEmpty()) return due.poll();
-    Tree.Rows each = moments.first(Key.NOTHING);
+    Tree.Rows each = entries.first(Key.NOTHING);
     if (!each.next()) return null;
     ByteBuffer entry = ByteBuffer.wrap(each.row());
     if ((entry.getLong() ^ Long.MIN_VALUE) >= watermark) return null;
@@ -78,7 +78,7 @@ public class Expiry implements Serializable {
     byte[] row = new byte[entry.remaining()];
     entry.get(row);
     Expired found = new Expired(new Key(key), row, each.weight());
-    moments.add(Key.NOTHING, each.row(), -each.weight());
+    entries.add(Key.NOTHING, each.row(), -each.weight());
     return found;
   }
 

@@ -18,10 +18,9 @@ import scala.collection.immutable.Seq;
  * results of them, with Spark's types and NULLs. A group that changed gives its old row with weight
  * -1 and its new one with weight 1.
  */
-public class Group extends Operator implements Kept.Kind {
+public class Group extends Operator implements StateNode.Kind {
   private static final long serialVersionUID = 1L;
 
-  private final int port;
   private final int keys;
   private final Aggregate[] aggregates;
   private final Seq<Expression> results;
@@ -41,7 +40,7 @@ public class Group extends Operator implements Kept.Kind {
    * @param aggregates of {@link Aggregate}.
    * @param results Spark's expressions for the result of each, over all buffers.
    * @param buffers the attributes of all buffers.
-   * @param expiry when a group is let go, by its keys or its row; null when it never is.
+   * @param expiry when a group expires, by its keys or its row; null when it never is.
    * @param byResult whether it is by its row, which may change: then the moment may be a later one
    *     when the one that was noted has passed.
    * @param pipe where the result goes.
@@ -55,7 +54,7 @@ public class Group extends Operator implements Kept.Kind {
       Expiry expiry,
       boolean byResult,
       Pipe pipe) {
-    this.port = port;
+    super(port);
     this.keys = keys;
     this.aggregates = aggregates.toArray(Aggregate[]::new);
     this.results = results;
@@ -76,10 +75,6 @@ public class Group extends Operator implements Kept.Kind {
     pipe.open(dataflow);
   }
 
-  boolean takes(int other) {
-    return port == other;
-  }
-
   /** Have the group without keys give its row, though none has come. */
   void begin(long lsn) {
     Parts group = (Parts) state.get(Key.NOTHING, slot, 0, this);
@@ -88,7 +83,7 @@ public class Group extends Operator implements Kept.Kind {
   }
 
   /** Aggregates are the same in any order of the rows, and are not read before the commit's end. */
-  boolean apply(Kept root, UnsafeRow row, long lsn, long weight) {
+  boolean apply(StateNode root, UnsafeRow row, long lsn, long weight) {
     Parts group = (Parts) root;
     seen(group, lsn);
     group.count += weight;
@@ -108,7 +103,7 @@ public class Group extends Operator implements Kept.Kind {
     }
   }
 
-  void work(Kept root, Change none) {
+  void work(StateNode root, Change none) {
     Parts group = (Parts) root;
     boolean existed = group.exists;
     byte[] before = group.result;
@@ -171,7 +166,7 @@ public class Group extends Operator implements Kept.Kind {
     return Pipe.bytes(resultOf.apply(new GenericInternalRow(values.toArray())));
   }
 
-  public Kept read(Bytes in) {
+  public StateNode read(Bytes in) {
     Parts found = new Parts(aggregates);
     if (in == null) return found;
     found.exists = true;
@@ -181,7 +176,7 @@ public class Group extends Operator implements Kept.Kind {
   }
 
   /** What is kept of a group. */
-  private static final class Parts extends Kept {
+  private static final class Parts extends StateNode {
     private final Aggregate[] aggregates;
     final Object[] parts;
     long count;

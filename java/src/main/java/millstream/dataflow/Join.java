@@ -25,7 +25,6 @@ public class Join extends Operator {
   private static final long serialVersionUID = 1L;
   private static final int LEFT = 0, RIGHT = 1;
 
-  private final int[] ports;
   private final int[] widths;
   private final String kind;
   private final Expression condition;
@@ -56,7 +55,7 @@ public class Join extends Operator {
    * @param pair the attributes of both sides, left first.
    * @param leftRange by what the rows of the left side are ordered; null when by nothing.
    * @param rightRange by what those of the right side are.
-   * @param leftExpiry when a row of the left side is let go; null when it never is.
+   * @param leftExpiry when a row of the left side expires; null when it never is.
    * @param rightExpiry when one of the right side is.
    * @param pipe where the result goes.
    */
@@ -73,7 +72,7 @@ public class Join extends Operator {
       Expiry leftExpiry,
       Expiry rightExpiry,
       Pipe pipe) {
-    this.ports = new int[] {leftPort, rightPort};
+    super(leftPort, rightPort);
     this.widths = new int[] {leftWidth, rightWidth};
     this.kind = kind;
     this.condition = condition;
@@ -124,11 +123,7 @@ public class Join extends Operator {
     return true;
   }
 
-  boolean takes(int port) {
-    return port == ports[LEFT] || port == ports[RIGHT];
-  }
-
-  void work(Kept root, Change changes) {
+  void work(StateNode root, Change changes) {
     Sides sides = (Sides) root;
     for (Change change = changes; change != null; change = change.next) {
       int side = change.port == ports[LEFT] ? LEFT : RIGHT;
@@ -152,15 +147,15 @@ public class Join extends Operator {
         Sides sides = (Sides) state.get(row.key, slot, 0, Sides.KIND);
         byte[] kept = row.row;
         if (ranges[side] != null) kept = ranges[side].kept(row(side, kept), kept);
-        trees[side].add(sides.root(side), kept, -row.weight);
-        if (hasTotals) sides.weights[side] -= row.weight;
+        trees[side].add(sides.rootToFill(state, side), kept, -row.weight);
+        if (hasTotals) sides.addWeight(side, -row.weight);
       }
     }
   }
 
   private void keep(Sides sides, int side, Change change, UnsafeRow row, long matches) {
     byte[] bytes = ranges[side] == null ? change.row : ranges[side].kept(row, change.row);
-    trees[side].add(sides.root(side), bytes, change.weight, matches);
+    trees[side].add(sides.rootToFill(state, side), bytes, change.weight, matches);
     if (expiries[side] != null) expiries[side].add(sides.key, change.row, row, change.weight);
   }
 
@@ -175,29 +170,28 @@ public class Join extends Operator {
   private void byKey(Sides sides, int side, Change change) {
     int other = 1 - side;
     UnsafeRow row = row(side, change.row);
-    long[] weights = sides.weights;
     boolean flips = false;
     if (hasTotals) {
-      long before = weights[side];
-      weights[side] += change.weight;
-      flips = matters[other] && (before > 0L) != (weights[side] > 0L);
+      long before = sides.weight(side);
+      sides.addWeight(side, change.weight);
+      flips = matters[other] && (before > 0L) != (sides.weight(side) > 0L);
       state.changed(sides, 0);
     }
     if (makesPairs || flips) {
-      Tree.Rows matches = trees[other].first(sides.roots[other]);
+      Tree.Rows matches = trees[other].first(sides.root(other));
       while (matches.next()) {
         UnsafeRow match = row(other, matches.row());
         long weight = matches.weight();
         if (makesPairs) sendPair(side, row, match, change.lsn, change.weight * weight);
         if (flips) {
-          boolean has = weights[side] > 0L;
+          boolean has = sides.weight(side) > 0L;
           sendAlone(other, match, !has, change.lsn, -weight);
           sendAlone(other, match, has, change.lsn, weight);
         }
       }
     }
     if (kept[side]) keep(sides, side, change, row, 0L);
-    if (matters[side]) sendAlone(side, row, weights[other] > 0L, change.lsn, change.weight);
+    if (matters[side]) sendAlone(side, row, sides.weight(other) > 0L, change.lsn, change.weight);
   }
 
   // ---- the condition decides which rows match; a row's note is the weight of its matches
@@ -208,7 +202,7 @@ public class Join extends Operator {
     UnsafeRow row = row(side, change.row);
     long own = 0L;
     if (range == null || range.bound(row)) {
-      Page root = sides.roots[other];
+      Page root = sides.root(other);
       Tree.Rows matches =
           range == null ? trees[other].first(root) : trees[other].from(root, range.first());
       while (matches.next()) {
@@ -263,25 +257,55 @@ public class Join extends Operator {
   }
 
   /** The rows that each side of a key has, and their weight, if it matters. */
-  private static final class Sides extends Kept {
-    static final Kept.Kind KIND = Sides::read;
-    private static final int BYTES = 120;
+  private static final class Sides extends StateNode {
+    static final StateNode.Kind KIND = Sides::read;
+    private static final int BYTES = 80;
 
-    /** The page with the rows of each side; null for one that never had any. */
-    final Page[] roots = new Page[2];
+    // The page with the rows of a side; null for one that never had any. Most keys have one row,
+    // and there are many: without arrays.
+    private Page left;
+    private Page right;
+    private long leftWeight;
+    private long rightWeight;
 
-    final long[] weights = new long[2];
+    /** The page with the rows of a side; null if it never had any. */
+    Page root(int side) {
+      return side == LEFT ? left : right;
+    }
+
+    long weight(int side) {
+      return side == LEFT ? leftWeight : rightWeight;
+    }
+
+    void addWeight(int side, long more) {
+      if (side == LEFT) {
+        leftWeight += more;
+      } else {
+        rightWeight += more;
+      }
+    }
 
     /** The page for the rows of a side, made if need be. */
-    Page root(int side) {
-      if (roots[side] == null) {
-        roots[side] = new Page();
-        adopt(roots[side]);
+    Page rootToFill(State state, int side) {
+      Page root = root(side);
+      if (root != null) return root;
+      root = new Page();
+      setRoot(side, root);
+      adopt(root);
+      state.changed(this, root.size());
+      return root;
+    }
+
+    private void setRoot(int side, Page root) {
+      if (side == LEFT) {
+        left = root;
+      } else {
+        right = root;
       }
-      return roots[side];
     }
 
     private void adopt(Page root) {
+      if (root == null) return;
       root.holder = this;
       root.place(key, slot, page);
     }
@@ -289,27 +313,30 @@ public class Join extends Operator {
     @Override
     void place(Key ofKey, int inSlot, int atPage) {
       super.place(ofKey, inSlot, atPage);
-      for (Page root : roots) if (root != null) adopt(root);
+      adopt(left);
+      adopt(right);
     }
 
     @Override
     boolean isEmpty() {
-      for (Page root : roots) if (root != null && !root.isEmpty()) return false;
-      return weights[LEFT] == 0L && weights[RIGHT] == 0L;
+      return hasNone(left) && hasNone(right) && leftWeight == 0L && rightWeight == 0L;
+    }
+
+    private static boolean hasNone(Page root) {
+      return root == null || root.isEmpty();
     }
 
     @Override
     int size() {
-      int size = BYTES;
-      for (Page root : roots) size += (root == null ? Page.EMPTY : root).size();
-      return size;
+      return BYTES + (left == null ? 0 : left.size()) + (right == null ? 0 : right.size());
     }
 
     @Override
     void write(Bytes out) {
       for (int side = LEFT; side <= RIGHT; side++) {
-        out.putSmall(weights[side]);
-        (roots[side] == null ? Page.EMPTY : roots[side]).write(out);
+        out.putSmall(weight(side));
+        Page root = root(side);
+        (root == null ? Page.EMPTY : root).write(out);
       }
     }
 
@@ -317,9 +344,9 @@ public class Join extends Operator {
       Sides found = new Sides();
       if (in == null) return found;
       for (int side = LEFT; side <= RIGHT; side++) {
-        found.weights[side] = in.getSmall();
+        found.addWeight(side, in.getSmall());
         Page root = (Page) Page.KIND.read(in);
-        if (!root.isEmpty() || root.next > 1) found.roots[side] = root;
+        if (!root.isEmpty() || root.next > 1) found.setRoot(side, root);
       }
       return found;
     }

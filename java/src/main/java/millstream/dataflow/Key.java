@@ -3,7 +3,6 @@ package millstream.dataflow;
 import java.util.Arrays;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.unsafe.Platform;
-import org.apache.spark.unsafe.array.ByteArrayMethods;
 
 /** The bytes of a key, or of a row, with their hash. */
 final class Key {
@@ -45,15 +44,17 @@ final class Key {
     return product ^ product >>> 32;
   }
 
-  /** Whether a row has these bytes. */
+  /** Whether a row has these bytes, which are whole words. */
   boolean is(UnsafeRow row) {
-    return row.getSizeInBytes() == bytes.length
-        && ByteArrayMethods.arrayEquals(
-            row.getBaseObject(),
-            row.getBaseOffset(),
-            bytes,
-            (long) Platform.BYTE_ARRAY_OFFSET,
-            (long) bytes.length);
+    int length = row.getSizeInBytes();
+    if (length != bytes.length) return false;
+    Object base = row.getBaseObject();
+    long offset = row.getBaseOffset();
+    for (int i = 0; i < length; i += Long.BYTES) {
+      long word = Platform.getLong(bytes, Platform.BYTE_ARRAY_OFFSET + i);
+      if (word != Platform.getLong(base, offset + i)) return false;
+    }
+    return true;
   }
 
   public int hashCode() {

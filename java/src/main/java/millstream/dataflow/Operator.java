@@ -19,21 +19,29 @@ public abstract class Operator implements Serializable {
   /** So many changes of a key, at most, are compared with each other, without a table. */
   private static final int FEW = 8;
 
+  final int[] ports;
   private transient Dataflow dataflow;
   private transient State state;
   private transient int slot;
-  private transient Kept.Kind kind;
-  private transient ArrayList<Kept> touched;
+  private transient StateNode.Kind kind;
+  private transient ArrayList<StateNode> touched;
   private transient int pending;
 
+  /** An operator whose rows come to some ports. */
+  Operator(int... ports) {
+    this.ports = ports;
+  }
+
   /** Whether it takes the rows of a port. */
-  abstract boolean takes(int port);
+  final boolean takes(int port) {
+    return Arrays.stream(ports).anyMatch(each -> each == port);
+  }
 
   /** Get ready, in the task. */
   abstract void open(Dataflow dataflow);
 
   /** Say where the roots of its keys are, and what they are. */
-  final void setRoots(Dataflow dataflow, int atSlot, Kept.Kind ofKind) {
+  final void setRoots(Dataflow dataflow, int atSlot, StateNode.Kind ofKind) {
     this.dataflow = dataflow;
     state = dataflow.state();
     slot = atSlot;
@@ -48,7 +56,7 @@ public abstract class Operator implements Serializable {
    * @param row the next row overwrites it.
    * @return whether that was done; else a copy of the row waits.
    */
-  boolean apply(Kept root, UnsafeRow row, long lsn, long weight) {
+  boolean apply(StateNode root, UnsafeRow row, long lsn, long weight) {
     return false;
   }
 
@@ -58,7 +66,7 @@ public abstract class Operator implements Serializable {
    * @param root the root of its state.
    * @param changes the first of the rows that wait; null when all were applied on arrival.
    */
-  abstract void work(Kept root, Change changes);
+  abstract void work(StateNode root, Change changes);
 
   /**
    * Whether the order of changes matters. Then a row that goes and comes back is left out, and
@@ -68,7 +76,7 @@ public abstract class Operator implements Serializable {
     return false;
   }
 
-  /** Let go of what no row will meet any more, since the watermark has come to a moment. */
+  /** Remove what no row will meet any more, since the watermark has come to a moment. */
   void expire(long watermark) {}
 
   /**
@@ -77,7 +85,7 @@ public abstract class Operator implements Serializable {
    */
   void passed(long moment, long lsn) {}
 
-  /** Whether rows came that are to be let go at once. */
+  /** Whether rows came that expire at once. */
   boolean isDue() {
     return false;
   }
@@ -99,7 +107,7 @@ public abstract class Operator implements Serializable {
     take(state.get(key, slot, 0, kind), port, row, lsn, weight);
   }
 
-  private void take(Kept root, int port, UnsafeRow row, long lsn, long weight) {
+  private void take(StateNode root, int port, UnsafeRow row, long lsn, long weight) {
     if (!apply(root, row, lsn, weight)) {
       Change change = new Change(port, Pipe.bytes(row), lsn, weight);
       if (root.first == null) {
@@ -114,7 +122,7 @@ public abstract class Operator implements Serializable {
   }
 
   /** Have a key worked on. */
-  final void touch(Kept root) {
+  final void touch(StateNode root) {
     if (!root.isTouched) {
       root.isTouched = true;
       touched.add(root);
@@ -126,7 +134,7 @@ public abstract class Operator implements Serializable {
   /** Work on all keys that were touched. */
   final void workAll() {
     for (int i = 0; i < touched.size(); i++) {
-      Kept root = touched.get(i);
+      StateNode root = touched.get(i);
       Change changes = root.first;
       root.isTouched = false;
       root.first = null;

@@ -9,8 +9,8 @@ import java.util.Arrays;
  * <p>Most keys have one row or two, with weight 1 and without a note, so the arrays of weights and
  * notes exist only in pages that have others.
  */
-final class Page extends Kept {
-  static final Kept.Kind KIND = Page::read;
+final class Page extends StateNode {
+  static final StateNode.Kind KIND = Page::read;
 
   /** A page without rows, which is only read. */
   static final Page EMPTY = new Page();
@@ -27,8 +27,8 @@ final class Page extends Kept {
   private static final int SOME_ROWS = 4;
   private static final int MOST_BYTES = 1 << 14;
 
-  /** The piece of state that it is in: itself, or, of a root, one that has more than that. */
-  Kept holder = this;
+  /** The node of the state that it is in: itself, or, of a root, one that has more than that. */
+  StateNode holder = this;
 
   boolean isLeaf = true;
   int count;

@@ -43,7 +43,7 @@ public class RunningTotals implements Serializable {
   private transient boolean[] byPeers;
   private transient boolean hasPeers;
   private transient boolean hasRows;
-  private transient UnsafeProjection beginning;
+  private transient UnsafeProjection initialRow;
   private transient MutableProjection update;
   private transient UnsafeProjection bytesOf;
   private transient UnsafeProjection resultOf;
@@ -116,7 +116,7 @@ public class RunningTotals implements Serializable {
     List<Attribute> after = new ArrayList<>(buffers), before = new ArrayList<>(own);
     after.addAll(own);
     before.addAll(buffers);
-    beginning = UnsafeProjection.create(Seqs.of(initial));
+    initialRow = UnsafeProjection.create(Seqs.of(initial));
     update = MutableProjection.create(Seqs.of(updates), Seqs.of(after));
     bytesOf = UnsafeProjection.create(types);
     resultOf = UnsafeProjection.create(Seqs.of(results), Seqs.of(before));
@@ -137,7 +137,7 @@ public class RunningTotals implements Serializable {
   /** The totals that bytes have; null: those before the first row. */
   Values values(byte[] bytes) {
     UnsafeRow from =
-        bytes == null ? beginning.apply(InternalRow.empty()) : Pipe.row(bytes, types.length);
+        bytes == null ? initialRow.apply(InternalRow.empty()) : Pipe.row(bytes, types.length);
     Object[] found = new Object[types.length];
     for (int i = 0; i < found.length; i++) {
       found[i] = from.isNullAt(i) ? null : InternalRow.copyValue(from.get(i, types[i]));

@@ -14,16 +14,19 @@ import org.apache.spark.util.TaskCompletionListener;
  * to Spark's state store later, once for many changes: when there is nothing else to do, when there
  * is no room for it any more, and at the latest before a batch ends.
  *
- * <p>When too much is at hand, a part of what was not used of late is let go. That happens between
- * two keys, so an operator may hold on to a piece while it works on one; a root that is touched
+ * <p>When too much is at hand, a part of what was not used of late is evicted. That happens between
+ * two keys, so an operator may hold on to a node while it works on one; a root that is touched
  * stays.
  *
  * <p>Spark gives a processor the state of the key of the row at hand; that of any key is reached by
  * setting the key where Spark keeps it.
  */
 final class State implements TaskCompletionListener {
-  /** Changed pieces that are not written yet: so many, at most, between two commits. */
-  private static final int MOST_CHANGED = 1 << 18;
+  /**
+   * Changed nodes that are not written yet: so many, at most, between two commits. While the feed
+   * is quiet, they become fewer.
+   */
+  private static final int MOST_CHANGED = 1 << 20;
 
   /** How many are written when there is nothing else to do: a tenth of a millisecond's worth. */
   private static final int AT_PAUSE = 32;
@@ -31,7 +34,7 @@ final class State implements TaskCompletionListener {
   /** What a row that waits, or a root that is touched, takes of memory, with what comes of it. */
   private static final int PENDING_BYTES = 400;
 
-  /** What the key of a piece takes of memory, with the place in the table, beside its own bytes. */
+  /** What the key of a node takes of memory, with the place in the table, beside its own bytes. */
   private static final int KEY_BYTES = 64;
 
   /** How many states are open in this process, which share the memory. */
@@ -46,13 +49,13 @@ final class State implements TaskCompletionListener {
   private final String feed;
   private final ValueState<byte[]> stored;
   private final Bytes out = new Bytes(256);
-  private final Pieces pieces = new Pieces();
+  private final NodeTable nodes = new NodeTable();
   private int generation = 0;
 
-  /** Whether all that is stored is at hand: what is not at hand need not be looked for. */
-  private boolean isWhole;
+  /** What is stored and not at hand; null: that is not known, so all must be looked for. */
+  private EvictedNodes evicted;
 
-  private final ArrayDeque<Kept> changed = new ArrayDeque<>();
+  private final ArrayDeque<StateNode> changed = new ArrayDeque<>();
   private Totals totals;
   private long held;
   private long most;
@@ -75,7 +78,7 @@ final class State implements TaskCompletionListener {
 
   /** See whether anything is stored: Spark lets nobody look before the first row. */
   void begin() {
-    isWhole = stored(Key.NOTHING, TOTALS, 0) == null;
+    evicted = stored(Key.NOTHING, TOTALS, 0) == null ? new EvictedNodes() : null;
   }
 
   public void onTaskCompletion(TaskContext task) {
@@ -89,46 +92,47 @@ final class State implements TaskCompletionListener {
   }
 
   /** The root of a row as key; an empty one if nothing is stored. */
-  Kept root(UnsafeRow key, int slot, Kept.Kind kind) {
+  StateNode root(UnsafeRow key, int slot, StateNode.Kind kind) {
     int hash = Key.hashOf(key);
-    Kept found = pieces.find(key, hash, slot);
+    StateNode found = nodes.find(key, hash, slot);
     if (found == null) return load(Key.copyOf(key, hash), slot, 0, kind);
     found.generation = generation;
     return found;
   }
 
-  /** A piece of a key; an empty one if nothing is stored. */
-  Kept get(Key key, int slot, int page, Kept.Kind kind) {
-    Kept found = pieces.find(key, slot, page);
+  /** A node of a key; an empty one if nothing is stored. */
+  StateNode get(Key key, int slot, int page, StateNode.Kind kind) {
+    StateNode found = nodes.find(key, slot, page);
     if (found == null) return load(key, slot, page, kind);
     found.generation = generation;
     return found;
   }
 
-  private Kept load(Key key, int slot, int page, Kept.Kind kind) {
-    byte[] bytes = isWhole ? null : stored(key, slot, page);
-    Kept found = kind.read(bytes == null ? null : new Bytes(bytes, 0));
+  private StateNode load(Key key, int slot, int page, StateNode.Kind kind) {
+    boolean isNew = evicted != null && !evicted.mayHave(key, slot, page);
+    byte[] bytes = isNew ? null : stored(key, slot, page);
+    StateNode found = kind.read(bytes == null ? null : new Bytes(bytes, 0));
     found.place(key, slot, page);
     found.stored = bytes == null ? 0 : bytes.length;
     found.generation = generation;
     found.counted = found.size() + KEY_BYTES + key.bytes.length;
     held += found.counted;
-    pieces.add(found);
+    nodes.add(found);
     return found;
   }
 
   private byte[] stored(Key key, int slot, int page) {
-    setKey(Kept.packed(key, slot, page));
+    setKey(StateNode.packed(key, slot, page));
     return stored.get();
   }
 
-  /** A piece has changed, and takes so many bytes more. */
-  void changed(Kept piece, int grown) {
+  /** A node has changed, and takes so many bytes more. */
+  void changed(StateNode node, int grown) {
     held += grown;
-    piece.counted += grown;
-    if (piece.isChanged) return;
-    piece.isChanged = true;
-    changed.add(piece);
+    node.counted += grown;
+    if (node.isChanged) return;
+    node.isChanged = true;
+    changed.add(node);
   }
 
   /** How many rows that wait, and roots that are touched, an operator may have. */
@@ -136,35 +140,35 @@ final class State implements TaskCompletionListener {
     return mostPending;
   }
 
-  /** Let go of nothing, since an operator is at work on a key, until this is said again. */
+  /** Evict nothing, since an operator is at work on a key, until this is said again. */
   void hold(int more) {
     holds += more;
   }
 
-  /** The operators are between two keys: if there is too much at hand, let go of some. */
+  /** The operators are between two keys: if there is too much at hand, evict some. */
   void makeRoom() {
     if (held <= most || holds > 0) return;
     long goal = most - most / 4L;
-    letGo(goal);
+    evict(goal);
     if (held > goal) {
       generation++;
-      letGo(goal);
+      evict(goal);
     }
     int known = changed.size();
     for (int i = 0; i < known; i++) {
-      Kept piece = changed.poll();
-      if (piece.isChanged) changed.add(piece);
+      StateNode node = changed.poll();
+      if (node.isChanged) changed.add(node);
     }
     if (held <= goal) return;
     isCrowded = true;
-    most = held + most / 4L; // there is nothing more to let go now
+    most = held + most / 4L; // there is nothing more to evict now
   }
 
-  private void letGo(long goal) {
-    Kept[] unused = pieces.takeOut(generation, held - goal);
+  private void evict(long goal) {
+    StateNode[] unused = nodes.takeOut(generation, held - goal);
     for (int i = 0; i < unused.length; i++) {
       write(unused[i]);
-      if (unused[i].stored > 0) isWhole = false;
+      if (unused[i].stored > 0 && evicted != null) evicted.add(unused[i]);
       held -= unused[i].counted;
     }
   }
@@ -183,9 +187,10 @@ final class State implements TaskCompletionListener {
     publish();
   }
 
-  /** There is nothing else to do: write some of what has changed. */
-  void atPause() {
+  /** There is nothing else to do: write some of what has changed. Whether more is left. */
+  boolean atPause() {
     for (int i = 0; i < AT_PAUSE && !changed.isEmpty(); i++) write(changed.poll());
+    return !changed.isEmpty();
   }
 
   /** Write all that has changed. */
@@ -200,21 +205,21 @@ final class State implements TaskCompletionListener {
     SIZES.put(feed, new long[] {totals().rows, totals().bytes});
   }
 
-  private void write(Kept piece) {
-    if (!piece.isChanged) return;
-    piece.isChanged = false;
-    setKey(Kept.packed(piece.key, piece.slot, piece.page));
-    int before = piece.stored;
-    if (piece.isEmpty()) {
+  private void write(StateNode node) {
+    if (!node.isChanged) return;
+    node.isChanged = false;
+    setKey(StateNode.packed(node.key, node.slot, node.page));
+    int before = node.stored;
+    if (node.isEmpty()) {
       stored.clear();
-      piece.stored = 0;
+      node.stored = 0;
     } else {
       out.at = 0;
-      piece.write(out);
+      node.write(out);
       stored.update(out.copy());
-      piece.stored = out.at;
+      node.stored = out.at;
     }
-    totals().bytes += piece.stored - before;
+    totals().bytes += node.stored - before;
   }
 
   // ---- how large it is
@@ -237,7 +242,7 @@ final class State implements TaskCompletionListener {
   }
 
   /** What is in the state. */
-  private static final class Totals extends Kept implements Kept.Kind {
+  private static final class Totals extends StateNode implements StateNode.Kind {
     long rows;
     long bytes;
 
@@ -254,7 +259,7 @@ final class State implements TaskCompletionListener {
       return 0;
     }
 
-    public Kept read(Bytes in) {
+    public StateNode read(Bytes in) {
       Totals found = new Totals();
       if (in == null) return found;
       found.rows = in.getLong();

@@ -123,6 +123,10 @@ public class Sum extends Aggregate {
     if (sumType instanceof DecimalType) {
       DecimalType type = (DecimalType) sumType;
       int scale = types[0] instanceof DecimalType ? ((DecimalType) types[0]).scale() : 0;
+      if (part.rest == null && scale == type.scale()) {
+        Decimal small = new Decimal().setOrNull(part.units, type.precision(), scale);
+        if (small != null) return small;
+      }
       return Decimal.apply(new BigDecimal(part.exact(), scale), type.precision(), type.scale());
     }
     if (sumType instanceof DoubleType) return Double.valueOf(part.exact().doubleValue());

@@ -198,9 +198,8 @@ final class Host implements AutoCloseable {
   private final class Outlet extends Operator {
     private static final long serialVersionUID = 1L;
 
-    @Override
-    boolean takes(int port) {
-      return port == OUT;
+    Outlet() {
+      super(OUT);
     }
 
     @Override
@@ -209,12 +208,12 @@ final class Host implements AutoCloseable {
     }
 
     @Override
-    boolean apply(Kept root, UnsafeRow row, long lsn, long weight) {
+    boolean apply(StateNode root, UnsafeRow row, long lsn, long weight) {
       results.add(output.values(row), weight);
       return true;
     }
 
     @Override
-    void work(Kept root, Change changes) {}
+    void work(StateNode root, Change changes) {}
   }
 }

@@ -96,11 +96,11 @@ class StateProperties {
     return (Cell) state.get(key, at.slot, at.page, Cell::read);
   }
 
-  /** A piece of state that is one number; 0 is nothing. */
-  private static final class Cell extends Kept {
+  /** A node of the state that is one number; 0 is nothing. */
+  private static final class Cell extends StateNode {
     long value;
 
-    static Kept read(Bytes in) {
+    static StateNode read(Bytes in) {
       Cell cell = new Cell();
       if (in != null) cell.value = in.getLong();
       return cell;

@@ -4,66 +4,65 @@ import java.util.Arrays;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 
 /**
- * The pieces of state that are at hand: a hash table with open addresses. Nothing is allocated to
- * look one up, and one that is not the right one is seldom touched.
+ * The nodes of the state that are in memory: a hash table with open addresses. Nothing is allocated
+ * to look one up, and one that is not the right one is seldom touched.
  */
-final class Pieces {
-  private Kept[] table = new Kept[64];
+final class NodeTable {
+  private StateNode[] table = new StateNode[64];
   private int[] hashes = new int[64];
   private int count;
   private int hand;
 
   /** The root of a row as key; null if it is not at hand. */
-  Kept find(UnsafeRow key, int ofKey, int slot) {
+  StateNode find(UnsafeRow key, int ofKey, int slot) {
     int hash = hash(ofKey, slot, 0), mask = table.length - 1;
     for (int at = hash & mask; table[at] != null; at = (at + 1) & mask) {
       if (hashes[at] != hash) continue;
-      Kept found = table[at];
+      StateNode found = table[at];
       if (found.slot == slot && found.page == 0 && found.key.is(key)) return found;
     }
     return null;
   }
 
-  /** A piece of a key; null if it is not at hand. */
-  Kept find(Key key, int slot, int page) {
+  /** A node of a key; null if it is not at hand. */
+  StateNode find(Key key, int slot, int page) {
     int hash = hash(key.hash, slot, page), mask = table.length - 1;
     for (int at = hash & mask; table[at] != null; at = (at + 1) & mask) {
       if (hashes[at] != hash) continue;
-      Kept found = table[at];
+      StateNode found = table[at];
       if (found.slot == slot && found.page == page && found.key.equals(key)) return found;
     }
     return null;
   }
 
   /** Add one that was not found. */
-  void add(Kept piece) {
+  void add(StateNode node) {
     if (count * 2 >= table.length) makeTable(count + 1);
-    put(piece, hash(piece.key.hash, piece.slot, piece.page));
+    put(node, hash(node.key.hash, node.slot, node.page));
     count++;
   }
 
-  private void put(Kept piece, int hash) {
+  private void put(StateNode node, int hash) {
     int mask = table.length - 1, at = hash & mask;
     while (table[at] != null) at = (at + 1) & mask;
-    table[at] = piece;
+    table[at] = node;
     hashes[at] = hash;
   }
 
   /**
-   * Take out pieces that were not used in a generation, and are not touched, until they have so
-   * many bytes. It goes around the table, so that those are let go first that have been kept
-   * longest, in no other order: what is gone over again and again is kept in part, if not all of it
-   * can be.
+   * Take out nodes that were not used in a generation, and are not touched, until they have so many
+   * bytes. It goes around the table, so that those are evicted first that have been kept longest,
+   * in no other order: what is gone over again and again is kept in part, if not all of it can be.
    */
-  Kept[] takeOut(int generation, long bytes) {
-    Kept[] out = new Kept[count];
+  StateNode[] takeOut(int generation, long bytes) {
+    StateNode[] out = new StateNode[count];
     int gone = 0, mask = table.length - 1, from = hand & mask;
     for (int i = 0; i <= mask && bytes > 0L; i++) {
       hand = (from + i) & mask;
-      Kept piece = table[hand];
-      if (piece == null || piece.generation >= generation || piece.isTouched) continue;
-      out[gone++] = piece;
-      bytes -= (long) piece.counted;
+      StateNode node = table[hand];
+      if (node == null || node.generation >= generation || node.isTouched) continue;
+      out[gone++] = node;
+      bytes -= (long) node.counted;
       table[hand] = null;
     }
     hand++;
@@ -76,11 +75,11 @@ final class Pieces {
   private void makeTable(int most) {
     int room = 64;
     while (room <= most * 2) room *= 2;
-    Kept[] pieces = table;
+    StateNode[] nodes = table;
     int[] known = hashes;
-    table = new Kept[room];
+    table = new StateNode[room];
     hashes = new int[room];
-    for (int i = 0; i < pieces.length; i++) if (pieces[i] != null) put(pieces[i], known[i]);
+    for (int i = 0; i < nodes.length; i++) if (nodes[i] != null) put(nodes[i], known[i]);
   }
 
   /**

@@ -7,9 +7,9 @@ from collections import Counter
 from hashlib import md5
 
 import millstream as ms
-from millstream.testing import TIMEOUT, Mirror, engine_of
+from millstream.testing import Mirror, engine_of
 
-from .observing import rows_of, runner_of, settle
+from .observing import rows_of, runner_of, settle, until_started
 
 JOIN = "SELECT s.n, t.k, 8 / t.w AS r FROM s JOIN t ON s.k = t.k"
 SUMS = "SELECT t.k, SUM(8 / t.w) AS r, COUNT(s.n) AS n FROM t LEFT JOIN s ON s.k = t.k GROUP BY t.k"
@@ -68,7 +68,7 @@ def test_rows_that_are_gone_are_not_read(db):
     assert {name: rows_of(db, name) for name in VIEWS} == expected(db, VIEWS)
 
 
-def test_a_view_that_begins_anew_shows_nothing_again(tmp_path, spark):
+def test_a_view_that_is_rebuilt_shows_nothing_again(tmp_path, spark):
     """As after a crash before its first checkpoint."""
     names = ("selected", "hashed", "total", "joined", "sums", "both")
     mirrors = {}
@@ -114,7 +114,7 @@ def test_stopped_before_it_shows_anything(tmp_path, spark, monkeypatch):
         live = type(runner_of(db, "counts")._feed.live)
         monkeypatch.setattr(live, "_check_open", _closed)
         db.execute(f"CREATE MATERIALIZED VIEW sums AS {SUMS}")
-        runner_of(db, "sums").wait_ready(TIMEOUT)
+        until_started(runner_of(db, "sums"))
     monkeypatch.undo()
     with ms.open(tmp_path / "db", spark=spark) as db:
         settle(db, "sums")

@@ -3,10 +3,10 @@ package millstream.dataflow;
 import java.util.Arrays;
 
 /**
- * A piece of state: an object while it is used often, bytes in Spark's state store. It is found by
- * the slot of an operator, a key, and a page of that key; page 0 is the key's root.
+ * A node of the state: an object while it is used often, bytes in Spark's state store. It is found
+ * by the slot of an operator, a key, and a page of that key; page 0 is the key's root.
  */
-abstract class Kept {
+abstract class StateNode {
   Key key;
   int slot;
   int page;
@@ -55,9 +55,9 @@ abstract class Kept {
     return packed;
   }
 
-  /** Makes the pieces of one kind. */
+  /** Makes the nodes of one kind. */
   interface Kind {
     /** What was stored, or, of null, an empty one. */
-    Kept read(Bytes in);
+    StateNode read(Bytes in);
   }
 }

@@ -1,4 +1,4 @@
-"""Rows find the same part in Python's form and in Arrow's, and for ever."""
+"""Rows find the same partition in Python's form and in Arrow's, and for ever."""
 
 from datetime import UTC, date, datetime
 
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from millstream.model.batch import ChangeBatch
 from millstream.model.schema import Schema
-from millstream.views.partitions.keys import EVERY, KINDS, KeyParts, split
-from millstream.views.run.columns import BEGINNING, LOG
+from millstream.views.partitions.keys import EVERY, KINDS, Partitioner, split
+from millstream.views.run.columns import INITIAL, LOG
 
 VALUES = {
     "BOOLEAN": st.booleans(),
@@ -25,8 +25,8 @@ VALUES = {
 }
 
 
-def parts(kinds, count=5):
-    made = KeyParts(count)
+def partitions(kinds, count=5):
+    made = Partitioner(count)
     made.keys = (tuple((f"c{n}", f"c{n}", kind) for n, kind in enumerate(kinds)),)
     return made
 
@@ -42,8 +42,8 @@ def test_rows_and_arrow_agree(data):
     row = st.tuples(*(st.none() | VALUES[kind] for kind in kinds))
     rows = data.draw(st.lists(row, min_size=1, max_size=20))
     batch = batch_of(kinds, rows)
-    found = parts(kinds).of_rows(0, batch)
-    assert parts(kinds).of_feed(batch.arrow).tolist() == found
+    found = partitions(kinds).of_rows(0, batch)
+    assert partitions(kinds).of_feed(batch.arrow).tolist() == found
     assert set(found) <= set(range(5))
 
 
@@ -51,19 +51,19 @@ def test_parts_never_change():
     """Checkpoints count on it."""
     row = ("AAPL", 7, date(2026, 3, 1), datetime(2026, 3, 1, 12, tzinfo=UTC), True, None, b"\x00")
     kinds = ("VARCHAR", "BIGINT", "DATE", "TIMESTAMP", "BOOLEAN", "INTEGER", "BINARY")
-    assert parts(kinds, 1 << 20).of_rows(0, batch_of(kinds, [row])) == [122333]
+    assert partitions(kinds, 1 << 20).of_rows(0, batch_of(kinds, [row])) == [122333]
     letters = batch_of(["VARCHAR"], [(letter,) for letter in "abcdef"])
-    assert parts(["VARCHAR"], 4).of_rows(0, letters) == [3, 1, 3, 0, 2, 0]
+    assert partitions(["VARCHAR"], 4).of_rows(0, letters) == [3, 1, 3, 0, 2, 0]
 
 
 def test_logs_of_a_feed_have_keys_of_their_own():
-    made = KeyParts(1 << 20)
+    made = Partitioner(1 << 20)
     made.keys = ((("a", "_0_a", "VARCHAR"),), (("b", "_1_b", "VARCHAR"),))
     feed = pa.record_batch(
         {
             "_0_a": ["x", None, "y", None],
             "_1_b": [None, "x", None, None],
-            LOG: pa.array([0, 1, 0, BEGINNING], pa.int32()),
+            LOG: pa.array([0, 1, 0, INITIAL], pa.int32()),
         }
     )
     first, second, third, last = made.of_feed(feed).tolist()
@@ -74,5 +74,5 @@ def test_logs_of_a_feed_have_keys_of_their_own():
 @pytest.mark.parametrize("found", [[0, 0, 0], [2, 0, 2]])
 def test_split(found):
     data = pa.record_batch({"n": [1, 2, 3]})
-    rows = {part: each.column(0).to_pylist() for part, each in split(data, found).items()}
+    rows = {partition: each.column(0).to_pylist() for partition, each in split(data, found).items()}
     assert rows == {p: [n for n, q in zip((1, 2, 3), found, strict=True) if q == p] for p in found}
