@@ -208,10 +208,10 @@ class Prepared:
         self._context = context
         self._runs = query, execute, subscribe
         self._described = describe(context, sql)
-        self.sql = sql
-        self.kind = kind_of(self._described.statement)
-        self.reads = isinstance(self._described.statement, QUERIES)
-        self.parameters = tuple(_parameters(self._described))
+        self.sql: str = sql
+        self.kind: str = kind_of(self._described.statement)
+        self.reads: bool = isinstance(self._described.statement, QUERIES)
+        self.parameters: tuple[Parameter, ...] = tuple(_parameters(self._described))
 
     @cached_property
     def columns(self) -> Schema | None:
