@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from millstream import errors as errors
     from millstream.client import Client as Client
     from millstream.database import Database as Database
+    from millstream.engine.prepare import Prepared as Prepared
     from millstream.engine.session import Session as Session
     from millstream.errors import Error as Error
     from millstream.log import Log as Log
@@ -61,6 +62,7 @@ _HOMES = {
     "InlineSubscription": "millstream.subscriptions",
     "Log": "millstream.log",
     "Notification": "millstream.subscriptions",
+    "Prepared": "millstream.engine.prepare",
     "Result": "millstream.model.result",
     "Retention": "millstream.log",
     "Sample": "millstream.subscriptions",
@@ -90,6 +92,7 @@ __all__ = [
     "InlineSubscription",
     "Log",
     "Notification",
+    "Prepared",
     "Result",
     "Retention",
     "Sample",

@@ -1,7 +1,7 @@
 """The error tree: one root, classes named for the situation, each with a code and a hint.
 
-Catch at the height you need: ``millstream.Error`` for everything, ``LogError`` for all that the
-disk can do to you, ``LogFullError`` for a full disk. ``str(error)`` is the message and the hint.
+Catch the class that you need: ``millstream.Error`` for every error, ``LogError`` for errors of the
+log and the disk, ``LogFullError`` for a full disk. ``str(error)`` is the message and the hint.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Error(Exception):
 
     Attributes:
         code: a stable name for programs, such as ``"LOG_LOCKED"``.
-        hint: what to do about it, for people; may be empty.
+        hint: what to do about the error; may be empty.
     """
 
     code: ClassVar[str] = "ERROR"
@@ -58,41 +58,41 @@ class ClosedError(Error):
 
 
 class ReceiveTimeoutError(Error, TimeoutError):
-    """Nothing came within the timeout. It is Python's ``TimeoutError``, too."""
+    """Nothing arrived within the timeout. Also a ``TimeoutError`` of Python."""
 
     code = "RECEIVE_TIMEOUT"
 
 
 class InvalidNameError(Error):
-    """A name that is empty, too long, or has characters that names may not have."""
+    """A name is empty, too long, or has characters that names may not have."""
 
     code = "INVALID_NAME"
 
 
 class InvalidOptionError(Error):
-    """An option with a value that it cannot have."""
+    """An option has an invalid value."""
 
     code = "INVALID_OPTION"
 
 
 class SchemaError(Error):
-    """A schema that cannot be: two columns of one name, an unknown type, a key of no column."""
+    """A schema is invalid: two columns of one name, an unknown type, a key without a column."""
 
     code = "INVALID_SCHEMA"
 
 
 class SchemaMismatchError(Error):
-    """Data whose columns or types are not those of the schema it was given for."""
+    """The columns or types of data do not match the schema."""
 
     code = "SCHEMA_MISMATCH"
 
 
 class RowError(SchemaMismatchError):
-    """One value that does not fit its column; nothing of its batch was taken.
+    """A value does not fit its column; no row of its batch was stored.
 
     Attributes:
-        row: the place of the row in its batch, from 0.
-        column: the name of the column, or None when the row as a whole is wrong.
+        row: the position of the row in its batch, from 0.
+        column: the name of the column, or None if the row as a whole is invalid.
     """
 
     code = "BAD_ROW"
@@ -109,7 +109,7 @@ class RowError(SchemaMismatchError):
 
 
 class ColumnNotFoundError(SchemaMismatchError, KeyError):
-    """A column that the schema does not have; a KeyError, too, as for a dict."""
+    """The schema does not have this column. Also a ``KeyError`` of Python."""
 
     code = "COLUMN_NOT_FOUND"
 
@@ -118,25 +118,25 @@ class ColumnNotFoundError(SchemaMismatchError, KeyError):
 
 
 class TimeRangeError(Error):
-    """A time that microseconds since 1970 in 64 bits, or Python's datetime, cannot hold."""
+    """A time does not fit into 64-bit microseconds since 1970, or into Python's datetime."""
 
     code = "TIME_RANGE"
 
 
 class TokenError(Error):
-    """A resume token that cannot be used here."""
+    """A resume token cannot be used here."""
 
     code = "TOKEN"
 
 
 class InvalidTokenError(TokenError):
-    """Not a resume token, a damaged one, or one of a newer version."""
+    """The text is not a resume token, is damaged, or comes from a newer version."""
 
     code = "TOKEN_INVALID"
 
 
 class ForeignTokenError(TokenError):
-    """A resume token that another database issued."""
+    """The resume token was issued by another database."""
 
     code = "TOKEN_FOREIGN"
 
@@ -154,10 +154,10 @@ class TopicNotFoundError(Error):
 
 
 class LogError(Error):
-    """The root of what can go wrong between the log and its directory.
+    """The root of errors of the log and its directory.
 
     Attributes:
-        rows_lost: of ``close``: how many rows that were pushed without waiting are not in the log.
+        rows_lost: of ``close``: number of async rows that are not in the log.
     """
 
     code = "LOG"
@@ -174,7 +174,7 @@ class LogError(Error):
 
 
 class LogLockedError(LogError):
-    """Another process, or another handle of this one, has the directory open."""
+    """Another process, or another handle in this process, has the directory open."""
 
     code = "LOG_LOCKED"
 
@@ -192,13 +192,13 @@ class LogReadOnlyError(LogError):
 
 
 class LogFullError(LogError):
-    """The disk is full. What was acknowledged is safe; what raised this was not written."""
+    """The disk is full. Acknowledged rows are safe; the call that raised this wrote nothing."""
 
     code = "LOG_FULL"
 
 
 class LogFailedError(LogError):
-    """The disk failed to keep what it had taken; the log takes no more until it is opened anew."""
+    """The disk failed to store accepted data. Open the database again to write to the log."""
 
     code = "LOG_FAILED"
 
@@ -210,11 +210,11 @@ class LogVersionError(LogError):
 
 
 class LogFilesError(LogError):
-    """The directory does not hold the segments it should: some are missing, or others.
+    """Segments of the log are missing from the directory, or wrong ones are in their place.
 
     Attributes:
-        files: the names of the files that do not belong where they are.
-        missing: the ordinals of the segments that are missing.
+        files: the names of the wrong files.
+        missing: the ordinals of the missing segments.
     """
 
     code = "LOG_FILES"
@@ -228,13 +228,13 @@ class LogFilesError(LogError):
 
 
 class LogCorruptError(LogError):
-    """A part of the log that was written is damaged or missing.
+    """A written part of the log is damaged or missing.
 
     Attributes:
         segment: the name of the file.
-        offset: where in it the damage was met.
-        next_lsn: the first LSN after the damage that can be read, or None when none can.
-        count: how many rows of the reader it cost; None when that is not known.
+        offset: the offset of the damage in the file.
+        next_lsn: the first readable LSN after the damage, or None if there is none.
+        count: number of rows that the reader has lost; None if it is not known.
     """
 
     code = "LOG_CORRUPT"
@@ -250,7 +250,7 @@ class LogCorruptError(LogError):
 
 
 class LsnNotKeptError(LogError):
-    """The LSN asked for is older than what retention has kept.
+    """The requested LSN is older than what retention has kept.
 
     Attributes:
         oldest: the oldest LSN that can still be read.
@@ -264,24 +264,24 @@ class LsnNotKeptError(LogError):
 
 
 class RowsLostError(LogError):
-    """Rows that were taken without waiting could not be written, and are not in the log."""
+    """Async rows could not be written, and are not in the log."""
 
     code = "ROWS_LOST"
 
 
 class RowTooLargeError(LogError):
-    """One row alone is larger than a frame may be."""
+    """A single row is larger than a frame of the log may be."""
 
     code = "ROW_TOO_LARGE"
 
 
 class SqlError(Error):
-    """A statement that is refused: where, why, and what to write instead.
+    """A statement is refused. The error says where, why, and what to write instead.
 
     Attributes:
-        sql: the text that was given; passwords in it are stars.
-        line: the line of the place in question, from 1; 0 when there is no single place.
-        column: its column, from 1.
+        sql: the text of the statements, with passwords masked.
+        line: the line of the error, from 1; 0 if the error has no single place.
+        column: the column of the error, from 1.
     """
 
     code = "SQL"
@@ -312,19 +312,19 @@ def _excerpt(line: str, column: int, width: int = 96) -> tuple[str, int]:
 
 
 class SqlSyntaxError(SqlError):
-    """Text that cannot be parsed as a statement."""
+    """The text cannot be parsed as a statement."""
 
     code = "SQL_SYNTAX"
 
 
 class SqlUnsupportedError(SqlError):
-    """A statement that is well formed, but that cannot be answered exactly, or not yet."""
+    """The statement is well formed, but cannot be answered exactly, or not yet."""
 
     code = "SQL_UNSUPPORTED"
 
 
 class SqlColumnError(SqlError):
-    """A column or a function that does not exist."""
+    """A column or a function does not exist."""
 
     code = "SQL_COLUMN"
 
@@ -336,75 +336,87 @@ class SqlTypeError(SqlError):
 
 
 class SqlParameterError(SqlError):
-    """A parameter without a value, a value without a parameter, or one that cannot stand there."""
+    """A parameter has no value, a value has no parameter, or a parameter is at a wrong place."""
 
     code = "SQL_PARAMETER"
 
 
 class SqlOptionError(SqlError):
-    """An unknown option in WITH (...), or a value that an option cannot have."""
+    """An option in WITH (...) is unknown, or has an invalid value."""
 
     code = "SQL_OPTION"
 
 
 class ExpressionError(Error):
-    """An expression that has no value for some row: a division by zero, a number too large."""
+    """An expression has no value for a row: a division by zero, an overflow."""
 
     code = "EXPRESSION"
 
 
 class BrokenDefinitionError(Error):
-    """What was stored of a source or a table cannot be read; it can be shown and dropped."""
+    """The stored definition of a source or a table cannot be read. It can be shown and dropped."""
 
     code = "BROKEN_DEFINITION"
 
 
 class ObjectNotFoundError(Error):
-    """There is no source, table or view of that name."""
+    """No source, table or view has this name."""
 
     code = "OBJECT_NOT_FOUND"
 
 
 class ObjectExistsError(Error):
-    """The name is taken."""
+    """The name is already in use."""
 
     code = "OBJECT_EXISTS"
 
 
 class WrongObjectError(Error):
-    """The object is of another kind than the statement needs."""
+    """The object has another kind than the statement needs."""
 
     code = "WRONG_OBJECT"
 
 
 class DuplicateKeyError(Error):
-    """A row with that primary key is there already; nothing of the statement was done.
+    """A row with this primary key exists already; the statement changed nothing.
 
     Attributes:
         key: the values of the key's columns.
+        table: its name; empty if it is not known.
+        columns: the names of the key's columns.
     """
 
     code = "DUPLICATE_KEY"
 
-    def __init__(self, message: str, *, key: tuple[Any, ...], hint: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        key: tuple[Any, ...],
+        table: str = "",
+        columns: tuple[str, ...] = (),
+        hint: str = "",
+    ) -> None:
         super().__init__(message, hint=hint)
         self.key = key
+        self.table = table
+        self.columns = columns
 
 
 class TenantError(Error):
-    """A tenant asked for, or wrote, what is not its own."""
+    """A tenant may not read or write this, or a relation has no tenant column."""
 
     code = "TENANT"
 
 
 class SourceFullError(Error):
-    """The source's buffer is full and its policy is ``reject``; the row was not taken."""
+    """The source's buffer is full and its policy is ``reject``; the row was not stored."""
 
     code = "SOURCE_FULL"
 
 
 class SubscriptionError(Error):
-    """The root of what can happen to a subscription."""
+    """The root of errors of subscriptions."""
 
     code = "SUBSCRIPTION"
 
@@ -413,7 +425,7 @@ class SlowConsumerError(SubscriptionError):
     """The reader was too slow, and its policy is ``disconnect``.
 
     Attributes:
-        token: from where a new subscription goes on without a gap.
+        token: the token with which a new subscription continues without a gap.
     """
 
     code = "SLOW_CONSUMER"
@@ -424,31 +436,31 @@ class SlowConsumerError(SubscriptionError):
 
 
 class SubscriptionNotFoundError(SubscriptionError):
-    """There is no durable subscription of that name."""
+    """No durable subscription has this name."""
 
     code = "SUBSCRIPTION_NOT_FOUND"
 
 
 class SubscriptionExistsError(SubscriptionError):
-    """The name belongs to a subscription that is open, or that is for another query."""
+    """The name belongs to an open subscription, or to a subscription for another query."""
 
     code = "SUBSCRIPTION_EXISTS"
 
 
 class SubscriptionEndedError(SubscriptionError):
-    """What the subscription reads was dropped, or its query failed on a row."""
+    """The relation was dropped or replaced, or the query failed on a row."""
 
     code = "SUBSCRIPTION_ENDED"
 
 
 class PipelineError(Error):
-    """Spark could not be started, or does not answer."""
+    """Spark cannot be started, does not answer, or has no free task slot."""
 
     code = "PIPELINE"
 
 
 class JavaNotFoundError(PipelineError):
-    """There is no Java that Spark can run on; the hint says how to get one."""
+    """No Java was found that Spark can run on; the hint says how to get one."""
 
     code = "JAVA_NOT_FOUND"
 
@@ -460,19 +472,19 @@ class SparkStartError(PipelineError):
 
 
 class JavaDiedError(PipelineError):
-    """Spark's Java has ended while it was in use; the views go on in a new one by themselves."""
+    """Spark's Java died while it was in use. Views continue in a new one by themselves."""
 
     code = "JAVA_DIED"
 
 
 class ViewFailedError(Error):
-    """A view's query cannot go on; its rows are those from before.
+    """A view's query cannot continue; the view keeps its last rows.
 
     Attributes:
         view: the name of the view.
-        topic: the log with the row that the query has no value for; None: not known.
-        lsn: the LSN of that row, or of a commit with it; None: not known.
-        key: the values of that row's key columns; None: not known, or the log has no key.
+        topic: the relation with the row that the query has no value for; None: not known.
+        lsn: the LSN of that row, or of its commit; None: not known.
+        key: the values of that row's key columns; None: not known, or the relation has no key.
     """
 
     code = "VIEW_FAILED"
@@ -505,70 +517,70 @@ class ViewFailedError(Error):
 
 
 class ViewNotReadyError(Error):
-    """A view has not taken in yet what was waited for."""
+    """A view has not caught up within the timeout."""
 
     code = "VIEW_NOT_READY"
 
 
 class InUseError(Error):
-    """Something that views read cannot be dropped before them."""
+    """An object cannot be dropped or replaced while another object reads it."""
 
     code = "IN_USE"
 
 
 class ObjectChangedError(Error):
-    """What a statement was planned over was dropped, replaced or altered before it could run."""
+    """An object was dropped, replaced or altered after the statement was planned."""
 
     code = "OBJECT_CHANGED"
 
 
 class DdlTimeoutError(Error):
-    """A statement that changes what exists has waited too long for another one."""
+    """A DDL statement has waited too long for another DDL statement."""
 
     code = "DDL_TIMEOUT"
 
 
 class MissingExtraError(Error):
-    """A package that only some users need is not installed; the hint says how to install it."""
+    """An optional package is not installed; the hint says how to install it."""
 
     code = "MISSING_EXTRA"
 
 
 class ConnectorError(Error):
-    """Trouble between a connector and the system outside; it is tried again, later and later."""
+    """A connector and its other system have a problem. The connector tries again, with pauses."""
 
     code = "CONNECTOR"
 
 
 class ConnectorFailedError(ConnectorError):
-    """Trouble that no repetition ends: wrong options, a lost slot, data that does not fit.
+    """Retrying a connector would not help: wrong options, a lost slot, incompatible data.
 
-    The connector stops until somebody has mended the cause: ``ALTER SOURCE s RESUME``.
+    The connector stops. Fix the cause, then run ``ALTER SOURCE s RESUME``.
     """
 
     code = "CONNECTOR_FAILED"
 
 
 class FileAccessError(Error):
-    """A file, or a store of files, that cannot be read or written."""
+    """A file or an object store cannot be read or written."""
 
     code = "FILE"
 
 
 class FileRefusedError(FileAccessError):
-    """A file outside of the directories that the server gives access to."""
+    """A file is outside the directories that the server gives access to."""
 
     code = "FILE_REFUSED"
 
 
 class FileFormatError(FileAccessError):
-    """A file that is damaged, not complete, or of another format than it should be."""
+    """A file is damaged, incomplete, or of another format than expected."""
 
     code = "FILE_FORMAT"
 
 
 class ServerError(Error):
-    """The root of what a server refuses."""
+    """The root of errors of a server and its clients."""
 
     code = "SERVER"
 
@@ -580,37 +592,37 @@ class DisconnectedError(ServerError):
 
 
 class AuthenticationError(ServerError):
-    """There is no key, or it is none of this server's."""
+    """The API key is missing, or unknown to the server."""
 
     code = "UNAUTHENTICATED"
 
 
 class RoleError(ServerError):
-    """The role of the key does not allow it."""
+    """The role of the key or session does not allow this."""
 
     code = "ROLE"
 
 
 class AddressRefusedError(ServerError):
-    """An address that a tenant's webhook may not reach."""
+    """A tenant's webhook may not reach this address."""
 
     code = "ADDRESS_REFUSED"
 
 
 class LimitError(ServerError):
-    """More than the server's limits allow: a body, connections, subscriptions."""
+    """A limit of the server is exceeded: size of a body, connections, subscriptions."""
 
     code = "LIMIT"
 
 
 class TooLargeError(LimitError):
-    """A body or a message that is larger than the server takes."""
+    """A body or a message is larger than the server accepts."""
 
     code = "TOO_LARGE"
 
 
 class OriginError(ServerError):
-    """A web page of another site, or a name for this machine that it was not given."""
+    """The request comes from a web page of another site, or names an unknown host."""
 
     code = "ORIGIN"
 
@@ -622,13 +634,13 @@ class QueryTimeoutError(ServerError):
 
 
 class RequestError(ServerError):
-    """A request that is not well formed."""
+    """The request is not well formed."""
 
     code = "BAD_REQUEST"
 
 
 class MediaTypeError(RequestError):
-    """A body in a format that the server does not read."""
+    """The server does not read the format of the body."""
 
     code = "MEDIA_TYPE"
 

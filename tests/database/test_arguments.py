@@ -52,6 +52,7 @@ RIGHT = {
     "query": {"sql": "SELECT * FROM s"},
     "sql": {"sql": "SELECT * FROM s"},
     "explain": {"sql": "SELECT * FROM s"},
+    "prepare": {"sql": "SELECT * FROM s"},
     "source": {"name": "s"},
     "writer": {"name": "s"},
     "insert": {"name": "t", "data": []},
@@ -181,7 +182,7 @@ def test_sql_is_text(db, sql):
             db.subscribe_callback(sql, print, inline=inline)
 
 
-@pytest.mark.parametrize("call", ["execute", "query", "explain"])
+@pytest.mark.parametrize("call", ["execute", "query", "explain", "prepare"])
 def test_statements_are_one_at_a_time(db, call):
     with pytest.raises(InvalidOptionError, match="expected the text of a statement, got"):
         getattr(db, call)(["SELECT 1"])

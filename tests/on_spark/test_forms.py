@@ -236,7 +236,53 @@ WINDOWS = {
             AND EXISTS (SELECT 1 FROM t WHERE t.a = e.n)""",
     ),
 }
+FOREIGN = {
+    "tumble_in_from": (
+        f"""SELECT x.window_start, k, SUM(id) AS s FROM TUMBLE(u, born, {TEN}) AS x
+            JOIN t USING (id) GROUP BY x.window_start, x.window_end, k""",
+        f"""SELECT {BUCKET.format("born")} AS w, k, SUM(id) FROM u JOIN t USING (id)
+            WHERE born IS NOT NULL GROUP BY 1, 2""",
+    ),
+    "hop_in_from": (
+        f"""SELECT window_end AS w, SUM(n) AS s FROM HOP(e, ts, INTERVAL '5 seconds', {TEN})
+            WHERE n IN (SELECT a FROM t) GROUP BY window_start, window_end""",
+        f"""SELECT w + {TEN} AS w, SUM(n) FROM {HOPS} e WHERE ts IS NOT NULL
+            AND n IN (SELECT a FROM t) GROUP BY 1""",
+    ),
+    "series_in_from": (
+        "SELECT id, g FROM t, generate_series(1, 3) AS g WHERE g <> a",
+        "SELECT id, g FROM t, generate_series(1, 3) AS x(g) WHERE g <> a",
+    ),
+    "unnest_in_from": (
+        "SELECT id, x, n FROM t, unnest(ARRAY[a, b]) WITH ORDINALITY AS u(x, n) WHERE k = 'x'",
+        """SELECT id, [a, b][n], n FROM t, generate_series(1, 2) AS x(n) WHERE k = 'x'""",
+    ),
+    "aggregates_in_order": (
+        """SELECT k, array_to_string(array_agg(id ORDER BY a DESC, b), ',') AS l,
+            string_agg(k, '+' ORDER BY b) AS s,
+            first(id ORDER BY b, a DESC) AS f, last_value(b ORDER BY id) AS z FROM t GROUP BY k""",
+        """SELECT k, string_agg(id, ',' ORDER BY a DESC NULLS LAST, b NULLS FIRST, id),
+            string_agg(k, '+' ORDER BY b), first(id ORDER BY b NULLS FIRST, a DESC NULLS LAST, id),
+            last(b ORDER BY id) FROM t GROUP BY k""",
+    ),
+    "lists_by_value": (
+        """SELECT k, array_to_string(array_agg(b), '-') AS l, string_agg(k, '') AS s FROM t
+            GROUP BY k""",
+        """SELECT k, COALESCE(string_agg(b, '-' ORDER BY b), ''), string_agg(k, '') FROM t
+            GROUP BY k""",
+    ),
+    "compared_with_arrays": (
+        """SELECT id, a = ANY(ARRAY[1, b]) AS x, b <> ALL(ARRAY[a, 3]) AS y FROM t
+            WHERE k ~ '^[xy]' OR id = ANY('{1,2}') OR a = '2'""",
+        """SELECT id, a IN (1, b), b NOT IN (a, 3) FROM t
+            WHERE regexp_matches(k, '^[xy]') OR id IN (1, 2) OR a = 2""",
+    ),
+    "nothing": ("VALUES (1, 'a'), (2, 'b')", "VALUES (1, 'a'), (2, 'b')"),
+}
+"""What other databases write, and what it is in DuckDB's words."""
+
 EVERY = {
+    "foreign": FOREIGN,
     "subqueries": {name: (sql, sql) for name, sql in SUBQUERIES.items()},
     "sets": {name: (sql, sql) for name, sql in SETS.items()} | OTHER_DIALECT,
     "shared": {name: (sql, sql) for name, sql in SHARED.items()},
@@ -249,6 +295,7 @@ CHOSEN = [
     *("in_aggregate", "beside_aggregate", "in_full_join", "in_having", "exists_as_value"),
     *("by_key", "full_join_of_nulls", "common_hidden"),
     *("cumulate_of_join", "joined_by_window", "two_windows"),
+    *FOREIGN,
 ]
 FORMS = (
     EVERY

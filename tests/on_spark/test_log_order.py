@@ -126,7 +126,8 @@ def test_rows_without_an_order(db, sql):
     with pytest.raises(SqlUnsupportedError, match="depends on the order of rows") as caught:
         db.execute(create)
     assert caught.value.column == 1 + create.index("LAST" if "LAST" in sql else "FIRST")
-    assert caught.value.hint == "Write MIN_BY(x, y) or MAX_BY(x, y) with a column y to go by."
+    name = "LAST" if "LAST" in sql else "FIRST"
+    assert caught.value.hint == f"Write {name}(x ORDER BY y) with a column y to go by."
 
 
 def test_distinct_aggregates_over_a_source(db):

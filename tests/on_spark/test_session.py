@@ -20,7 +20,7 @@ from millstream.errors import (
     WrongObjectError,
 )
 from millstream.spark.java_home import find_java
-from millstream.spark.java_process import JAVA_OPTIONS, command_line
+from millstream.spark.java_process import JAVA_OPTIONS, command_line, virtual_machine
 from millstream.testing import TIMEOUT, Mirror, engine_of, wait_until
 
 from .observing import rows_of, settle
@@ -207,7 +207,7 @@ with ms.open() as first, ms.open() as second:
 
 
 @pytest.mark.timeout(1200)
-def test_nothing_on_the_terminal_and_java_keeps_its_classes(tmp_path):
+def test_nothing_on_the_terminal_and_java_keeps_its_classes(tmp_path, monkeypatch):
     # The archive is written at a low priority: here it is waited for.
     nice = tmp_path / "bin" / "nice"
     nice.parent.mkdir()
@@ -223,16 +223,16 @@ def test_nothing_on_the_terminal_and_java_keeps_its_classes(tmp_path):
     # With -Xshare:on, a Java that cannot use it does not start.
     options = f"-XX:+UseParallelGC -Xshare:on -XX:SharedArchiveFile={archive} -Xlog:class+load"
     settings = {"spark.driver.memory": "1g", JAVA_OPTIONS: options}
-    loaded = subprocess.run(
-        command_line(find_java().path, settings, ["--version"]),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        timeout=120,
-    )
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where copies of signed jars are
+    started = command_line(find_java().path, settings, ["--version"])
+    loaded = subprocess.run(started, stdout=subprocess.PIPE, text=True, check=True, timeout=120)
     assert "deploy.SparkSubmit source: shared objects file" in loaded.stdout
     # Loaded to verify another class, and never linked.
     assert "scala.MatchError source: shared objects file" in loaded.stdout
+    # Of a signed jar, by its copy; Java loads it, and ends, since it is no program.
+    compiler = [*virtual_machine(find_java().path, settings), "org.codehaus.janino.UnitCompiler"]
+    tried = subprocess.run(compiler, capture_output=True, text=True, check=False, timeout=120)
+    assert "janino.UnitCompiler source: shared objects file" in tried.stdout
 
 
 NO_JAVA = """

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 from tests.server.conftest import bearer
 
+import millstream as ms
 from millstream.testing import TIMEOUT, wait_until
 
 
@@ -186,6 +187,7 @@ def test_a_token_from_before_retention_heals_by_a_reset(serve):
         ({"sql": "SELECT * FROM s", "buffer_rows": "x"}, 400, "BAD_REQUEST"),
         ({"sql": "SELECT * FROM s WHERE n = ?", "params": "7"}, 400, "BAD_REQUEST"),
         ({"sql": "SELECT * FROM s WHERE n = ?", "params": "{"}, 400, "BAD_REQUEST"),
+        ({"sql": "SELECT * FROM s", "start": "ms1nonsense"}, 400, "TOKEN_INVALID"),
     ],
 )
 def test_what_is_refused_at_once(s, options, status, code):
@@ -193,12 +195,20 @@ def test_what_is_refused_at_once(s, options, status, code):
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
 
 
+def test_a_token_that_will_never_do_has_a_status_so_that_eventsource_stops(s):
+    with ms.open() as other:
+        foreign = other.context.engine.log.token(0)
+    for token, code in (("ms1nonsense", "TOKEN_INVALID"), (foreign, "TOKEN_FOREIGN")):
+        headers = {"Last-Event-ID": token}
+        answer = s.client.get("/v1/subscribe", params={"sql": "SELECT * FROM s"}, headers=headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
+
+
 @pytest.mark.parametrize(
     ("sql", "options", "code"),
     [
         ("SELECT * FROM nothing", {}, "OBJECT_NOT_FOUND"),
         ("DELETE FROM t", {}, "INVALID_OPTION"),
-        ("SELECT * FROM s", {"start": "ms1nonsense"}, "TOKEN_INVALID"),
         ("SELECT * FROM s", {"start": "99999999"}, "INVALID_OPTION"),
         ("SELECT * FROM s", {"backpressure": "panic"}, "INVALID_OPTION"),
         ("SELECT * FROM s", {"buffer_rows": 0}, "INVALID_OPTION"),

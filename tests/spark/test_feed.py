@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 import millstream as ms
 from millstream.spark.bridge.connection import Connection
-from millstream.spark.bridge.frames import MARK
+from millstream.spark.bridge.frames import MARK, MORE
 from millstream.testing import TIMEOUT, engine_of, wait_until
 from millstream.views.plan.plan import Window
+from millstream.views.run import live as live_feed
 from millstream.views.run.checkpoint import Offset
 from millstream.views.run.feed import ViewFeed
 from millstream.views.run.inputs import FeedInputs
@@ -53,7 +54,7 @@ class Frames:
         kind, lsn, size = HEADER.unpack(self._in.read(HEADER.size))
         offset = self._in.read(size).decode()
         rows = []
-        if kind in (1, MARK):
+        if kind in (1, MARK, MORE):
             message = pa.ipc.read_message(self._in)
             rows = pa.ipc.read_record_batch(message, self.schema).to_pylist()
         elif kind == 6:
@@ -287,6 +288,28 @@ def test_a_mark_comes_back_for_what_is_of_another_log(opened):
     assert feed.live.sent_at(reached)[1] == newest  # what comes back with the mark is of the row
     feed.end_batch()
     assert Offset.of(frames.all()[1]).lsn >= lsn
+    feed.live.drop_tail()
+
+
+def test_while_it_is_far_behind_frames_say_that_more_follow(opened, monkeypatch):
+    """Never the last one: what its rows lead to would wait for ever."""
+    monkeypatch.setattr(live_feed, "_BEHIND", 4)
+    monkeypatch.setattr(live_feed, "_MERGED", 1)
+    play, other = Play(opened, window=None), Play(opened)
+    for _ in range(6):
+        play.push(0, 1)
+    other.push(*range(8))  # it is behind by those of another log, and has nothing to send of them
+    feed = play.feed()
+    frames, found, kinds = reader_of(feed), [], []
+    while len(found) < 12:
+        kind, _, _, rows = frames.next()
+        kinds.append(kind)
+        found += rows
+    assert [(row["_lsn"], row["n"]) for row in found] == [row[:2] for row in play.log()]
+    assert set(kinds[:-1]) == {MORE}
+    assert kinds[-1] == 1
+    feed.end_batch()
+    assert frames.all()[0] == []
     feed.live.drop_tail()
 
 

@@ -32,6 +32,7 @@ def environment(monkeypatch):
     ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(internals, "spark_home", lambda: Path("/spark"))
+    monkeypatch.setattr(java_process, "unsigned_jars", lambda: [Path("/kept/janino.jar")])
 
 
 # ---- the command line
@@ -42,12 +43,12 @@ def test_settings_are_options_of_java_and_of_spark():
     assert words[:6] == [
         "java",
         "-cp",
-        f"/spark/conf:{JAR}:/spark/jars/*",
+        f"/spark/conf:{JAR}:/kept/janino.jar:/spark/jars/*",
         "-Xmx1g",
         "-XX:+UseX",
         "-Da=b c",
     ]
-    main = words.index("org.apache.spark.deploy.SparkSubmit")
+    main = words.index("millstream.bridge.Launch")
     assert words[6:main] == list(internals.MODULE_OPTIONS)
     assert words[main + 1 : -1] == [
         *("--conf", "spark.driver.memory=1g"),
@@ -65,7 +66,7 @@ def test_what_the_user_submits_reaches_java_or_spark():
         "pyspark-shell",
     ]
     words = java_process.command_line(JAVA.path, SETTINGS, submitted)
-    assert words[2:4] == [f"b.jar:/spark/conf:{JAR}:/spark/jars/*", "-Xmx4g"]
+    assert words[2:4] == [f"b.jar:/spark/conf:{JAR}:/kept/janino.jar:/spark/jars/*", "-Xmx4g"]
     assert "spark.driver.memory=4g" in words
     assert words[-2:] == ["--jars=a.jar", "pyspark-shell"]
 
@@ -76,7 +77,7 @@ def test_options_and_folders_of_the_environment(monkeypatch):
     monkeypatch.setenv("SPARK_CONF_DIR", "/conf")
     words = java_process.command_line(JAVA.path, SETTINGS)
     assert words[2:7] == [
-        f"/conf:{JAR}:/spark/jars/*:/hadoop",
+        f"/conf:{JAR}:/kept/janino.jar:/spark/jars/*:/hadoop",
         "-Xmx1g",
         "-Dfirst=1",
         "-Dsecond=2",

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from millstream.spark.class_archive import kept_folder
+from millstream.spark.kept_folder import kept_folder
 
 
 @pytest.fixture

@@ -561,7 +561,7 @@ class Catalog:
     def add_column(self, name: str, column: Column) -> Definition:
         """Add a column; rows from before have NULL in it."""
         definition = self[name]
-        topic = self._log.add_column(definition.name, column.name, column.type.sql)
+        topic = self._log.add_column(definition.name, column.name, column.declared)
         self._objects[name.lower()] = altered = replace(definition, schema=topic.schema)
         return altered
 

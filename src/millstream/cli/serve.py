@@ -106,7 +106,7 @@ def serve(  # noqa: PLR0917 - Typer makes options of them
     with millstream.open(directory) as database:
         found = Keys(keys or database.path)
         server = run.Server(database, settings, found)
-        server.run(lambda ready: _announce(ready, database.path))
+        server.run(lambda ready: _announce(ready, database.path), last=database.close)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""``Client``: the public face of a database that is served elsewhere."""
+"""``Client``: a database that another process serves, with the methods of ``Database``."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ _NO_LIMIT = 1e9
 
 
 class Client(RemoteSubscribing):
-    """A database that another process serves. Get one with ``ms.connect(url, key=...)``.
+    """A database that another process serves. Create one with ``ms.connect(url, key=...)``.
 
-    It has the methods of ``Database`` for what users do, and gives the same objects. The tenant and
-    the role are those of the key. A call waits while the server is away, and is sent again if that
-    is safe: queries and inserts always, other statements only if the server has not got them.
+    A client has the methods of ``Database``, and returns the same objects. The tenant and the role
+    are those of the key. A call waits while the server cannot be reached, and is repeated if that
+    is safe: queries and inserts always, other statements only if the server did not receive them.
 
     Args:
         url: the address of the server.
         key: an API key.
-        timeout: for how many seconds a call is tried while the server cannot be reached.
+        timeout: seconds for which a call is retried while the server cannot be reached.
     """
 
     def __init__(self, url: str, *, key: str | None = None, timeout: float = 10.0) -> None:
@@ -92,18 +92,18 @@ class Client(RemoteSubscribing):
         stale_ok: bool = False,
         timeout: float | None = READ_SECONDS,
     ) -> Result:
-        """Run statements; returns the last one's Result.
+        """Run one or more statements, and return the result of the last one.
 
         Args:
             sql: the statements, separated by semicolons.
-            parameters: a list for each ``?``, or a dict for ``:name``.
-            stale_ok: read the rows that a view has now, as for ``query``.
-            timeout: for how many seconds to wait for views, as for ``query``.
+            parameters: a list with a value for each ``?``, or a dict for ``:name``.
+            stale_ok: read the current rows of views without waiting, as for ``query``.
+            timeout: seconds to wait for views, as for ``query``.
 
         Raises:
-            SqlError: a statement is refused; the error says where, why, and what to write instead.
-            DisconnectedError: the connection broke before the answer came. The statements may have
-                run, or not.
+            SqlError: a statement is refused. The error says where, why, and what to write instead.
+            DisconnectedError: the connection broke before the answer arrived. The statements may or
+                may not have run.
         """
         self._check()
         return self._sql(sql, parameters, stale_ok, timeout, again=False)
@@ -118,15 +118,14 @@ class Client(RemoteSubscribing):
     ) -> Result:
         """Run a query and return its result.
 
-        A view counts everything committed before the call: one that is still starting, or is late,
-        is waited for.
+        The query waits for views until they include everything committed before the call.
 
         Args:
             sql: a SELECT, SHOW, DESCRIBE or EXPLAIN.
             parameters: the values of ``?`` or ``:name``, as for ``execute``.
-            stale_ok: read the rows that a view has now, without waiting for it.
-            timeout: for how many seconds to wait for views; None: as long as the server allows a
-                statement to take.
+            stale_ok: read the current rows of views, without waiting for them.
+            timeout: seconds to wait for views; None: as long as the server allows a statement to
+                take.
 
         Raises:
             ViewNotReadyError: a view has not processed what was committed before, within the time.
@@ -155,16 +154,16 @@ class Client(RemoteSubscribing):
         return _result(self._http.sql(sql, parameters, reads, again=again))
 
     def explain(self, sql: str, parameters: ParameterValues = None) -> str:
-        """How a query runs, as text."""
+        """Describe how a query would run, as EXPLAIN does."""
         if sql.lstrip()[:7].upper() != "EXPLAIN":
             sql = f"EXPLAIN {sql}"
         return "\n".join(line for (line,) in self.query(sql, parameters))
 
     def schema(self, name: str) -> Schema:
-        """The columns of a source, table or view.
+        """Return the columns of a source, table or view.
 
         Raises:
-            ObjectNotFoundError: there is none of that name.
+            ObjectNotFoundError: there is no object of that name.
         """
         quoted = name.replace('"', '""')
         rows = self.query(f'DESCRIBE "{quoted}"').fetchall()
@@ -179,7 +178,11 @@ class Client(RemoteSubscribing):
     # ---- pushing in
 
     def source(self, name: str, record: type | None = None) -> RemoteSource:
-        """A producer's handle on a source or a table; ``record`` is a dataclass of its rows.
+        """Return a handle that pushes rows into a source or a table.
+
+        Args:
+            name: the source or table.
+            record: a dataclass that rows may be instances of.
 
         Raises:
             ObjectNotFoundError: there is no such source.
@@ -195,24 +198,24 @@ class Client(RemoteSubscribing):
         return RemoteSource(known, record)
 
     def writer(self, name: str, *, batch_rows: int = 1024) -> Writer:
-        """A handle that gathers rows and pushes them in batches."""
+        """Return a handle that gathers rows and pushes them in batches."""
         source = cast("Source", self.source(name))  # it has all that a writer uses
         return Writer(source, batch_rows)
 
     def insert(self, name: str, data: Any, *, replace: bool = False) -> int:  # noqa: ANN401 - any shape of rows
-        """Add rows to a source or a table, all or none; returns how many.
+        """Add rows to a source or a table, all or none, and return their number.
 
-        They are added once, even if the server is lost meanwhile; when this returns, they are on
-        its disk.
+        The rows are added once, even if the server fails meanwhile. When the call returns, they are
+        on the server's disk.
 
         Args:
             name: the source or table.
             data: tuples, dicts, dataclasses; a dict of columns; an Arrow table, a pandas or polars
                 frame, or anything else with ``__arrow_c_stream__``.
-            replace: for a table: rows whose key is there replace the old ones.
+            replace: of a table: replace rows with the same primary key.
 
         Raises:
-            RowError: a value that does not fit; it names the row and the column.
+            RowError: a value does not fit its column. The error names the row and the column.
             DuplicateKeyError: a key of a table that is there already.
             TooLargeError: it is more than the server takes at a time.
         """
@@ -226,11 +229,11 @@ class Client(RemoteSubscribing):
         *,
         replace: bool = False,
     ) -> Insertion:
-        """Add rows, all or none, unless an earlier insert with this key has done so.
+        """Add rows, all or none, unless an earlier insert with this key has added them.
 
         Raises:
             InvalidOptionError: the key was used for another number of rows.
-            RowError: a value that does not fit; it names the row and the column.
+            RowError: a value does not fit its column. The error names the row and the column.
         """
         if isinstance(data, Iterator):
             data = list(data)
@@ -240,8 +243,8 @@ class Client(RemoteSubscribing):
         """Add rows from JSON: an array of objects, one object, or one object a line.
 
         Raises:
-            RowError: a value that does not fit; it names the row and the column.
-            SchemaMismatchError: invalid JSON; it names line and column.
+            RowError: a value does not fit its column. The error names the row and the column.
+            SchemaMismatchError: invalid JSON. The error names the line and the column.
         """
         rows = json_rows(data, self.schema(name))
         return self._insert(name, uuid4().hex, lambda schema: as_batches(rows, schema)).rows
@@ -253,9 +256,10 @@ class Client(RemoteSubscribing):
 
         Args:
             name: the source or table.
-            data: CSV in a str or bytes; or a file: a ``pathlib.Path``, or open for reading.
-            header: whether the first line names the columns; else all of them, in their order.
-            delimiter: what stands between fields.
+            data: CSV as str or bytes; a ``pathlib.Path``; or a file that is open for reading.
+            header: whether the first line names the columns; otherwise the CSV has all columns of
+                the source or table, in their order.
+            delimiter: the separator of fields.
         """
         batches = list(csv_rows(data, self.schema(name), header=header, delimiter=delimiter))
         return self._insert(name, uuid4().hex, lambda _: batches).rows
@@ -289,11 +293,14 @@ class Client(RemoteSubscribing):
         return Insertion(done["rows"], done["repeated"])
 
     def flush(self) -> int:
-        """Wait until all that its sources were given is on the server's disk; the newest LSN.
+        """Wait until all pushed rows are on the server's disk.
+
+        Returns:
+            The newest LSN.
 
         Raises:
-            DisconnectedError: the server cannot be reached. What was pushed is kept, and sent when
-                it can be.
+            DisconnectedError: the server cannot be reached. Pushed rows are kept, and sent when it
+                can be reached again.
         """
         self._check()
         for producer in list(self._producers.values()):
@@ -306,16 +313,21 @@ class Client(RemoteSubscribing):
 
     @property
     def lsn(self) -> int:
-        """The newest LSN that was given to a row."""
+        """The newest LSN that a row has."""
         self._check()
         return int(self._http.get("/ready")["lsn"])
 
     def wait_for(self, view: str, lsn: int | None = None, timeout: float | None = None) -> int:
-        """Block until a view has processed everything up to ``lsn``; by default, all there is now.
+        """Block until a view has processed everything up to ``lsn``, and return that LSN.
+
+        Args:
+            view: the view.
+            lsn: an LSN; None: everything committed so far.
+            timeout: seconds to wait; None: no limit.
 
         Raises:
-            ViewNotReadyError: the time is up.
-            ViewFailedError: the view's query cannot go on.
+            ViewNotReadyError: the view has not caught up within the timeout.
+            ViewFailedError: the view's query cannot continue.
         """
         deadline = deadline_of(timeout)
         wanted = self.lsn if lsn is None else lsn
@@ -339,14 +351,14 @@ class Client(RemoteSubscribing):
         )
 
     def cause(self, change: Change | int) -> dict[str, list[Change]]:
-        """Why a view has changed: the rows of sources and tables that led to a change of it.
+        """Return the rows of sources and tables that led to a change of a view.
 
         Args:
-            change: one of a subscription, or its LSN.
+            change: a change from a subscription, or its LSN.
 
         Raises:
-            LsnNotKeptError: retention has removed the change, or what led to it.
-            TenantError: the key is of one tenant, and the rows may be of others.
+            LsnNotKeptError: retention has removed the change, or the rows that led to it.
+            TenantError: the key belongs to a tenant, and the rows may belong to others.
         """
         self._check()
         lsn = change.lsn if isinstance(change, Change) else change
@@ -360,20 +372,20 @@ class Client(RemoteSubscribing):
         }
 
     def catalog(self) -> dict[str, Any]:
-        """Sources, tables, views and streams: columns, and what SHOW says of each."""
+        """Return the columns of all sources, tables, views and streams, and their SHOW values."""
         self._check()
         found: dict[str, Any] = self._http.get("/v1/catalog")
         return found
 
     def metrics(self) -> dict[str, Any]:
-        """The newest LSN; of each source, table, view and stream by its name, what SHOW says."""
+        """Return the newest LSN, and the SHOW values of all relations, by kind and name."""
         found = self.catalog()
         kinds = [kind for kind in found if kind != "lsn"]
         named = {kind: {each["name"]: each for each in found[kind]} for kind in kinds}
         return {"lsn": found["lsn"], **named}
 
     def topology(self) -> dict[str, Any]:
-        """What flows where: ``nodes``, and ``edges`` between them."""
+        """Return the data flow as ``nodes``, and ``edges`` between them."""
         self._check()
         found: dict[str, Any] = self._http.get("/v1/topology")
         return found
@@ -381,11 +393,13 @@ class Client(RemoteSubscribing):
     # ---- its end
 
     def close(self) -> None:
-        """Send what was pushed, then end the subscriptions and the connection. Twice is fine.
+        """Send all pushed rows, end the subscriptions, and close the connection.
+
+        A second call does nothing.
 
         Raises:
-            DisconnectedError: the server cannot be reached, so rows that were pushed are not added.
-            Error: it has refused some.
+            DisconnectedError: the server cannot be reached, so pushed rows were not added.
+            Error: the server has refused some rows.
         """
         if self._is_closed:
             return

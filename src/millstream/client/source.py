@@ -88,7 +88,7 @@ class Producer:
 
     @property
     def pending(self) -> int:
-        """How many rows the server has not confirmed yet."""
+        """Number of rows that the server has not confirmed yet."""
         return self._pushed - self._added
 
     def check(self) -> None:
@@ -212,15 +212,15 @@ def _bodies(batch: pa.RecordBatch) -> Iterator[bytes]:
 
 
 class RemoteSource:
-    """A producer's handle on a source of a server. Get one with ``db.source(name)`` of a client.
+    """A producer's handle on a source of a server. Create one with ``client.source(name)``.
 
-    Rows are checked now, and sent in the background; ``flush`` waits until they are on the server's
-    disk. They are added once and in order, whatever happens to the server meanwhile. When it
-    refuses some, ``push`` and ``flush`` raise its error from then on.
+    Rows are validated in the calling thread, and sent in the background; ``flush`` waits until they
+    are on the server's disk. Rows are added once and in order, whatever happens to the server. If
+    the server refuses rows, ``push`` and ``flush`` raise its error from then on.
 
     Args:
         producer: sends the rows.
-        record: a dataclass that rows may be.
+        record: a dataclass that rows may be instances of.
     """
 
     def __init__(self, producer: Producer, record: type | None = None) -> None:
@@ -229,17 +229,17 @@ class RemoteSource:
         self._is_closed = False
 
     def push(self, row: Any) -> None:  # noqa: ANN401 - any shape of a row
-        """Push a row: a tuple, a dict, a named tuple, a dataclass; waits while there is no room.
+        """Push a row: a tuple, a dict, a named tuple or a dataclass. Wait while there is no room.
 
         Raises:
-            RowError: a value that does not fit; it names the column.
+            RowError: a value does not fit its column. The error names the column.
         """
         checked = self._shape.row(row)
         self._check()
         self._producer.add(checked, 1)
 
     def try_push(self, row: Any) -> bool:  # noqa: ANN401 - any shape of a row
-        """Push a row if there is room; False, with nothing taken, when there is none."""
+        """Push a row if there is room. Return False, and store nothing, if there is none."""
         checked = self._shape.row(row)
         self._check()
         if not self.has_capacity():
@@ -248,10 +248,12 @@ class RemoteSource:
         return True
 
     def push_batch(self, rows: Iterable[Any]) -> int:
-        """Push many rows as one commit; returns how many. More than 8 MiB are several commits.
+        """Push many rows as one commit, and return their number.
+
+        More than 8 MiB become several commits.
 
         Raises:
-            RowError: a row that does not fit; it names the row and the column.
+            RowError: a value does not fit its column. The error names the row and the column.
         """
         checked = self._shape.rows(rows)
         if checked:
@@ -260,11 +262,11 @@ class RemoteSource:
         return len(checked)
 
     def push_arrow(self, data: pa.RecordBatch | ArrowStream) -> int:
-        """Push Arrow data: a record batch, a table, a frame; returns how many rows.
+        """Push Arrow data (a record batch, a table, a frame), and return the number of rows.
 
         Raises:
-            RowError: a value that Python cannot hold; it names the row and the column.
-            SchemaMismatchError: columns that do not fit, or types that cannot be cast without loss.
+            RowError: Python cannot hold a value. The error names the row and the column.
+            SchemaMismatchError: the columns do not match, or a type cannot be cast without loss.
         """
         batches = as_batches(data, self.schema)
         self._check()
@@ -273,10 +275,13 @@ class RemoteSource:
         return sum(map(len, batches))
 
     def watermark(self, timestamp: datetime | int) -> None:
-        """Promise that no row that is pushed after this call is older than a timestamp.
+        """Set the watermark: rows that are pushed later and are older than it are late.
 
-        A datetime, or microseconds since 1970 UTC. One that is older than the last has no effect.
-        It is sent after what was pushed before; a tenant's is refused.
+        The watermark is sent after the rows that were pushed before. A tenant's is refused.
+
+        Args:
+            timestamp: a datetime, or microseconds since 1970 UTC. A watermark that is older than
+                the current one has no effect.
         """
         micros = from_datetime(timestamp) if isinstance(timestamp, datetime) else timestamp
         if type(micros) is not int or not -(2**63) < micros < 2**63:
@@ -288,11 +293,14 @@ class RemoteSource:
         self._producer.add(Watermark(micros), 1)
 
     def flush(self) -> int:
-        """Wait until all that was pushed is on the server's disk; returns an LSN after it.
+        """Wait until all pushed rows are on the server's disk.
+
+        Returns:
+            An LSN that includes them.
 
         Raises:
-            DisconnectedError: the server cannot be reached. What was pushed is kept, and sent when
-                it can be.
+            DisconnectedError: the server cannot be reached. Pushed rows are kept, and sent when it
+                can be reached again.
         """
         return self._producer.flush()
 
@@ -305,20 +313,20 @@ class RemoteSource:
 
     @property
     def schema(self) -> Schema:
-        """The columns, as they were when the handle was made."""
+        """The columns at the time when the handle was created."""
         return self._producer.schema
 
     @property
     def pending(self) -> int:
-        """How many rows the server has not confirmed yet."""
+        """Number of rows that the server has not confirmed yet."""
         return self._producer.pending
 
     def has_capacity(self) -> bool:
-        """Whether a push would find room."""
+        """Return whether there is room for a push."""
         return self._producer.pending < CAPACITY
 
     def close(self) -> None:
-        """Flush; this handle is done. Twice is fine."""
+        """Flush, and close the handle. A second call does nothing."""
         if not self._is_closed:
             self._is_closed = True
             self.flush()

@@ -102,23 +102,27 @@ class RemoteSubscribing:
         demand: int | None = None,
         name: str | None = None,
     ) -> Subscription | CutSubscription:
-        """The changes of a query's result: iterate over it, or call ``recv(timeout=)``.
+        """Subscribe to the changes of a query's result, and receive them in your own thread.
 
-        It goes on by itself when the server was away, with nothing lost and nothing twice. A row
-        that is pushed after this returned is seen.
+        Iterate over the subscription, or call ``recv(timeout=)``. Every row that is pushed after
+        this call has returned is delivered. After a disconnection the subscription resumes by
+        itself; no change is lost, and none is delivered twice.
 
         Args:
-            query: a SELECT. A list of names and SELECTs: all of them at one LSN at a time, see
-                ``Cut``; of the options it takes ``start`` and ``buffer_rows``.
-            parameters: the values of ``?`` or ``:name`` in it, as for ``execute``.
-            start: None: a source from now on, a table or a view with its rows and then their
-                changes; or ``"now"``, ``"earliest"``, ``"snapshot"``, a token, an LSN, a datetime.
-            backpressure: what the server does when the reader is too slow, as for ``Database``.
-            buffer_rows: how many rows wait for it here, and as many in the server.
-            max_rows: at most so many rows in a batch.
-            max_delay: wait so many seconds for ``max_rows`` rows.
-            demand: initial credit in rows; more is delivered only as ``request(n)`` asks.
-            name: makes it durable: it resumes after the last ``ack``, also after a restart.
+            query: a SELECT. Or a list of names and SELECTs, whose changes are delivered together,
+                up to one LSN at a time (see ``Cut``); a list takes the options ``start`` and
+                ``buffer_rows``.
+            parameters: the values of ``?`` or ``:name``, as for ``execute``.
+            start: where to start. None: a source with new rows, a table or a view with a snapshot
+                of its rows. Or ``"now"``, ``"earliest"``, ``"snapshot"``, a token, an LSN, a
+                datetime.
+            backpressure: the server's policy for a slow reader, as for ``Database``.
+            buffer_rows: maximum number of rows that wait in this process, and in the server.
+            max_rows: maximum number of rows in a batch.
+            max_delay: seconds that a batch waits for ``max_rows`` rows.
+            demand: initial credit in rows; further rows are delivered as ``request(n)`` asks.
+            name: makes the subscription durable: it resumes after the last ``ack``, also after a
+                restart.
 
         Raises:
             SqlError: the query is refused.
@@ -183,22 +187,24 @@ class RemoteSubscribing:
         name: str | None = None,
         ack: Ack = "auto",
     ) -> CallbackSubscription:
-        """Call back with every batch of changes, on a thread of its own.
+        """Call a function with every batch of changes, on a thread of the subscription.
 
         Args:
             query: a SELECT, or a list of names and SELECTs, as for ``subscribe``.
-            on_change: called with one batch after another; of a list, one ``Cut``.
-            parameters: the values of ``?`` or ``:name`` in the query.
-            on_error: called with what ``on_change`` raises, and with what ends the subscription.
-            on_complete: called at the end, when the client closes.
-            start: as for ``subscribe``, and so are all that follow.
-            backpressure: what the server does when the callback is too slow.
-            buffer_rows: how many rows wait for it here, and as many in the server.
-            max_rows: at most so many rows in a batch.
-            max_delay: wait so many seconds for ``max_rows`` rows.
-            demand: initial credit in rows; more is delivered only as ``request(n)`` asks.
-            name: makes it durable: it resumes after the last batch that was acknowledged.
-            ack: of a durable one, ``"auto"`` or ``"manual"``, as for ``Database``.
+            on_change: called with each batch, or each ``Cut`` of a list, in order.
+            parameters: the values of ``?`` or ``:name``, as for ``execute``.
+            on_error: called with the exceptions of ``on_change``, and with the error that ends the
+                subscription.
+            on_complete: called when the client closes.
+            start: where to start, as for ``subscribe``.
+            backpressure: the server's policy for a slow callback.
+            buffer_rows: maximum number of rows that wait in this process, and in the server.
+            max_rows: maximum number of rows in a batch.
+            max_delay: seconds that a batch waits for ``max_rows`` rows.
+            demand: initial credit in rows; further rows are delivered as ``request(n)`` asks.
+            name: makes the subscription durable: it resumes after the last acknowledged batch.
+            ack: who acknowledges for a durable subscription, ``"auto"`` or ``"manual"``, as for
+                ``Database``.
         """
         given = checked_callbacks(on_change, on_error, on_complete)
         options = SubscribeOptions(
@@ -253,10 +259,10 @@ class RemoteSubscribing:
         demand: int | None = None,
         name: str | None = None,
     ) -> AsyncSubscription | AsyncCutSubscription:
-        """The changes of a query's result, for ``async for``; arguments are those of subscribe.
+        """Subscribe to the changes of a query's result, and receive them with ``async for``.
 
-        This call itself waits for the server's answer; where that may take long, call it with
-        ``asyncio.to_thread``.
+        The arguments are those of ``subscribe``. This call waits for the server's answer; if that
+        may take long, call it with ``asyncio.to_thread``.
         """
         options = SubscribeOptions(
             start=start,
@@ -280,17 +286,18 @@ class RemoteSubscribing:
         start: Start = None,
         backpressure: Backpressure = "block",
     ) -> LiveTable:
-        """A table in a notebook that changes as the result of a query does.
+        """Show the result of a query as a live table in a notebook.
 
-        It shows rows, rows a second and lag, and runs until ``stop()``, or its button. A result
-        without a key, such as that of a source, is shown by its newest rows.
+        The table shows the rows, the changes per second and the lag. It is updated until
+        ``stop()``, or its button. A result without a key, such as that of a source, shows its
+        newest rows.
 
         Args:
             query: a SELECT, as for ``subscribe``.
-            parameters: the values of ``?`` or ``:name`` in it.
-            limit: how many rows are shown, up to 10,000.
-            start: as for ``subscribe``: without it a source is shown from now on.
-            backpressure: what happens when the notebook is too slow, as for ``subscribe``.
+            parameters: the values of ``?`` or ``:name``, as for ``execute``.
+            limit: number of rows to show, up to 10,000.
+            start: where to start, as for ``subscribe``. By default a source shows new rows only.
+            backpressure: the policy for a slow notebook, as for ``subscribe``.
 
         Raises:
             MissingExtraError: anywidget is not installed.
@@ -312,15 +319,15 @@ class RemoteSubscribing:
         backpressure: Backpressure = "block",
         buffer_rows: int = 16_384,
     ) -> Events[ChangeEvent]:
-        """Every committed mutation, one by one, in LSN order; those that the key may see.
+        """Follow every committed mutation that the key may see, in LSN order.
 
         Args:
-            collection: a source or table; None: all, those created later included.
+            collection: a source, table or view; None: all of them, those created later included.
             fields: the columns in the events; None: all.
-            include: which values are in them: ``"keys"``, ``"after"``, ``"both"``, ``"changed"``.
-            start: as for ``subscribe``.
-            backpressure: what the server does when the reader is too slow.
-            buffer_rows: how many rows wait for it here, and as many in the server.
+            include: the values in the events: ``"keys"``, ``"after"``, ``"both"``, ``"changed"``.
+            start: where to start, as for ``subscribe``.
+            backpressure: the server's policy for a slow reader.
+            buffer_rows: maximum number of rows that wait in this process, and in the server.
         """
         options = SubscribeOptions(start=start, backpressure=backpressure, buffer_rows=buffer_rows)
         return Events(*self._open_changes(Subscription, collection, fields, include, options))
@@ -335,7 +342,7 @@ class RemoteSubscribing:
         backpressure: Backpressure = "block",
         buffer_rows: int = 16_384,
     ) -> AsyncEvents[ChangeEvent]:
-        """Every committed mutation, for ``async for``; arguments are those of ``changes``."""
+        """Follow every committed mutation with ``async for``; arguments as for ``changes``."""
         options = SubscribeOptions(start=start, backpressure=backpressure, buffer_rows=buffer_rows)
         opened = self._open_changes(AsyncSubscription, collection, fields, include, options)
         return AsyncEvents(*opened)
@@ -348,11 +355,11 @@ class RemoteSubscribing:
         self.execute(f'NOTIFY "{channel}", ?', [payload])
 
     def listen(self, *channels: str) -> Listener:
-        """The messages on some channels. Those sent while the server is away do not come."""
+        """Receive the messages on some channels, except those sent while disconnected."""
         return Events(self._listen(Subscription, channels), NotificationMaker())
 
     def listen_stream(self, *channels: str) -> AsyncListener:
-        """The messages on some channels, for ``async for``."""
+        """Receive the messages on some channels, with ``async for``."""
         return AsyncEvents(self._listen(AsyncSubscription, channels), NotificationMaker())
 
     def _listen(self, style: type[S], channels: tuple[str, ...]) -> S:

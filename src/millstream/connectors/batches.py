@@ -1,4 +1,4 @@
-"""``SinkBatch``: what a sink's writer is given: changes, and what they mean for a keyed store."""
+"""``SinkBatch``: a batch of changes for a sink's writer, and its upserts and deletes by key."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class NetChanges:
-    """What a batch does to a store with one row for each key; no key is in both.
+    """The effect of a batch on a store with one row per key. No key is in both lists.
 
     Attributes:
-        upserts: rows that are there after the batch, one for each key that it touches.
-        deletes: the keys, in the order of the schema's key, that are not there after it.
+        upserts: the rows that exist after the batch, one for each changed key.
+        deletes: the keys, in the order of the schema's key, that do not exist after the batch.
     """
 
     upserts: list[Row]
@@ -39,11 +39,12 @@ class SinkBatch:
     Attributes:
         changes: rows, weights and LSNs: iterate for ``Change`` (op, row, before, lsn);
             ``to_arrow()`` has the columns and ``_op``, ``_weight``, ``_lsn``.
-        replaces: everything that the sink has stored before is void, and goes in the same
-            transaction: the first part of a snapshot, at the start or because rows were lost.
-        is_complete: False for the parts of a snapshot but the last. A token exists, and a
-            transaction can end, only with a part that is complete.
-        token: what ``position`` must give to go on after this batch; empty if not complete.
+        replaces: whether to discard everything stored before, in the same transaction. True for
+            the first part of a snapshot, at the start or because rows were lost.
+        is_complete: False for all parts of a snapshot except the last. Only a complete part has a
+            token, and may end a transaction.
+        token: the value that ``position`` must return to resume after this batch; empty if the
+            batch is not complete.
     """
 
     changes: ChangeBatch
@@ -53,7 +54,7 @@ class SinkBatch:
 
     @property
     def kind(self) -> str:
-        """``"snapshot"``: the rows are a state; ``"changes"``: they are a step."""
+        """``"snapshot"`` if the rows are the current rows, else ``"changes"``."""
         return self.changes.kind
 
     @property
@@ -63,7 +64,7 @@ class SinkBatch:
 
     @property
     def lsn(self) -> int:
-        """The last LSN that it stands for; 0 if not complete."""
+        """The last LSN that the batch covers; 0 if it is not complete."""
         return self.changes.lsn
 
     def __len__(self) -> int:
@@ -73,10 +74,10 @@ class SinkBatch:
         return iter(self.changes)
 
     def inserted(self) -> pa.Table:
-        """The rows as an Arrow table, for a store that only appends.
+        """Return the rows as an Arrow table, for a store that only appends.
 
         Raises:
-            ConnectorFailedError: a row changes or disappears, which such a store cannot show.
+            ConnectorFailedError: a row changes or disappears, which such a store cannot represent.
         """
         if not self.changes.is_insert_only and any(each != 1 for each in self.changes.weights):
             raise ConnectorFailedError(
@@ -86,7 +87,7 @@ class SinkBatch:
         return pa.Table.from_batches([self.changes.arrow])
 
     def net(self) -> NetChanges:
-        """The rows to put and the keys to delete: of each key, what is there after the batch.
+        """Return the rows to upsert and the keys to delete: for each key, the final state.
 
         Raises:
             ConnectorFailedError: the input has no key.
@@ -107,7 +108,7 @@ class SinkBatch:
         return NetChanges(upserts, [key for key, row in last.items() if row is None])
 
     def net_tables(self) -> tuple[pa.Table, pa.Table]:
-        """As ``net``, as Arrow tables: of whole rows, and of the key's columns."""
+        """Return the result of ``net`` as Arrow tables: whole rows, and the key's columns."""
         schema = self._keyed()
         keys = schema.of_key
         if self.changes.is_insert_only:

@@ -1,4 +1,4 @@
-"""The connectors that there are: a module each, found by its name and imported when it is used.
+"""The registry of connectors: one module each, found by name and imported when it is used.
 
 ``connectors/sources/postgres_cdc.py`` is the source ``'postgres-cdc'``; its class is the module's
 ``CONNECTOR``. Other packages offer theirs as entry points: group ``millstream.connectors``, a name
@@ -25,7 +25,7 @@ _registered: Final[dict[tuple[Side, str], type[SourceConnector | SinkConnector]]
 
 
 def register(connector: type[SourceConnector | SinkConnector]) -> None:
-    """Let a connector be used in this process by its name; also as a decorator of tests."""
+    """Make a connector available in this process under its name. Also usable as a decorator."""
     side: Side = "source" if issubclass(connector, SourceConnector) else "sink"
     _registered[side, connector.name] = connector
 
@@ -103,13 +103,13 @@ def _built_in(side: Side, name: str) -> Any:  # noqa: ANN401 - a module's CONNEC
 
 
 def needs(module: str, extra: str) -> ModuleType:
-    """A module that an extra installs. Connectors import with it what they need, when opened.
+    """Import a module of an optional package, for connectors that need it when they are opened.
 
     >>> needs("json", "kafka").__name__
     'json'
 
     Raises:
-        MissingExtraError: it is not installed.
+        MissingExtraError: the package is not installed; the hint has the command.
     """
     try:
         return importlib.import_module(module)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from millstream.engine import points
 from millstream.engine.dml import as_of
 from millstream.engine.statements import QUERIES, columns_of, run
 from millstream.engine.ways import way_of
-from millstream.errors import Error, ObjectChangedError, SqlUnsupportedError
+from millstream.errors import Error, ObjectChangedError, SqlTypeError, SqlUnsupportedError
 from millstream.model.types import BIGINT, VARCHAR
 from millstream.sql import Query, Select, Unknown, parameter_types, parse, parse_marked
 from millstream.sql.parameter_types import selected_parameters
@@ -104,6 +105,33 @@ def describe(
     return Described(statements[0], marks, types)
 
 
+def columns_before(
+    context: Context, sql: str, given: Mapping[int | str, SqlType] | None = None
+) -> tuple[Schema, tuple[str, ...]] | None:
+    """The columns of a text of one statement, and their labels; None if it gives none.
+
+    Nothing is run. Parameters of which nothing else is known are texts, if that is needed.
+
+    Args:
+        context: what it would run in.
+        sql: the text.
+        given: as for ``describe``.
+
+    Raises:
+        SqlError: it is refused.
+    """
+    described = describe(context, sql, given)
+    try:
+        return columns_of(context, described.statement)
+    except SqlTypeError:
+        unknown = described.marks.keys() - described.types.keys()
+        if not unknown:
+            raise
+        texts = dict.fromkeys(described.marks[at] or at for at in unknown)
+        known = {**dict.fromkeys(texts, VARCHAR), **(given or {})}
+        return columns_of(context, describe(context, sql, known).statement)
+
+
 @dataclass(frozen=True, slots=True)
 class Bound:
     """A query with the values of its parameters, planned and not run.
@@ -132,6 +160,7 @@ def bind(context: Context, sql: str, parameters: ParameterValues) -> Bound | Non
         return None
     context.check_statements(statements)
     way = way_of(context, statement)
+    points.remember(context, statements, parameters)
 
     def run_it() -> Result:
         with context.filtered_errors():
@@ -179,10 +208,10 @@ class Prepared:
         self._context = context
         self._runs = query, execute, subscribe
         self._described = describe(context, sql)
-        self.sql = sql
-        self.kind = kind_of(self._described.statement)
-        self.reads = isinstance(self._described.statement, QUERIES)
-        self.parameters = tuple(_parameters(self._described))
+        self.sql: str = sql
+        self.kind: str = kind_of(self._described.statement)
+        self.reads: bool = isinstance(self._described.statement, QUERIES)
+        self.parameters: tuple[Parameter, ...] = tuple(_parameters(self._described))
 
     @cached_property
     def columns(self) -> Schema | None:
@@ -193,7 +222,7 @@ class Prepared:
         Raises:
             SqlError: the query is refused.
         """
-        found = columns_of(self._context, self._described.statement)
+        found = columns_before(self._context, self.sql)
         return None if found is None else found[0]
 
     def query(self, parameters: ParameterValues = None, **options: Any) -> Result:  # noqa: ANN401

@@ -173,7 +173,7 @@ class Session(Subscribing):
     sql = query
 
     def prepare(self, sql: str) -> Prepared:
-        """Read a statement without running it; it says what it does, takes and gives.
+        """Parse a statement without running it, and describe its parameters and its result.
 
         >>> import millstream as ms
         >>> with ms.open() as db:
@@ -186,7 +186,7 @@ class Session(Subscribing):
             sql: one statement, with ``?`` or ``:name`` for its parameters.
 
         Raises:
-            SqlError: it cannot be read, whatever the values are.
+            SqlError: the statement is invalid, whatever the values are.
         """
         return Prepared(
             self._context_of(None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -423,7 +424,13 @@ class SharedFeed(LogFeed):
             release()
 
 
+_NAME: Final = re.compile(r"""\s*([A-Za-z_]\w*|"[^"]+"|`[^`]+`)\s*""")
+
+
 def _select(sql: str, parameters: ParameterValues) -> Select | Query:
+    """The SELECT that is subscribed to; the name of a relation alone stands for all of it."""
+    if isinstance(sql, str) and _NAME.fullmatch(sql):
+        sql = f"SELECT * FROM {sql}"  # noqa: S608 - a name
     statements = parse(sql, parameters)
     statement = statements[0]
     if len(statements) != 1 or not isinstance(statement, Select | Query):

@@ -116,22 +116,23 @@ def record_decoder(
     delimiter: str = ",",
     timestamp_unit: TimeUnit | None = None,
 ) -> RecordDecoder:
-    """What decodes records of a format: ``json``, ``csv`` or ``raw``.
+    """Return a decoder for records of a format: ``json``, ``csv`` or ``raw``.
 
-    JSON: an object each; columns are found by name, other names are passed over; values as for
-    ``insert_json``. CSV: a line each, its fields in the order of the columns; values as for
-    ``insert_csv``. Raw: the bytes are the value of the only column, VARCHAR or BINARY, and None
-    is NULL.
+    - ``json``: one object per record. Columns are matched by name, unknown names are ignored, and
+      values are read as by ``insert_json``.
+    - ``csv``: one line per record, with the fields in the order of the columns. Values are read as
+      by ``insert_csv``.
+    - ``raw``: the bytes are the value of the only column, VARCHAR or BINARY; None is NULL.
 
     Args:
         name: the format.
         schema: the columns.
-        delimiter: between the fields of CSV.
-        timestamp_unit: what a number in a TIMESTAMP column of JSON counts since 1970; None: it is
-            refused.
+        delimiter: the separator of CSV fields.
+        timestamp_unit: the unit of numbers in TIMESTAMP columns of JSON, since 1970; None: such
+            numbers are rejected.
 
     Raises:
-        InvalidOptionError: no such format, or columns that it cannot have.
+        InvalidOptionError: the format is unknown, or does not support these columns.
     """
     if name == "json":
         return _json_decoder(schema, timestamp_unit)

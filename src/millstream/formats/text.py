@@ -149,6 +149,29 @@ def _interval(text: str) -> timedelta:
     return -length if matched["sign"] == "-" else length
 
 
+_ESCAPED_BYTE = re.compile(rb"\\(\\|[0-3][0-7]{2}|)")
+
+
+def bytea(text: str) -> bytes:
+    r"""The bytes of PostgreSQL's text of a BYTEA: ``\x`` and hex digits, or the older escapes.
+
+    >>> bytea(r"\x0001ff"), bytea(r"a\\\377")
+    (b'\x00\x01\xff', b'a\\\xff')
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if text.startswith("\\x"):
+        return bytes.fromhex(text[2:])
+
+    def byte(found: re.Match[bytes]) -> bytes:
+        if not found[1]:
+            raise ValueError(text)
+        return b"\\" if found[1] == b"\\" else bytes([int(found[1], 8)])
+
+    return _ESCAPED_BYTE.sub(byte, text.encode())
+
+
 _FROM_TEXT: dict[str, Callable[[str], Any]] = {
     "VARCHAR": str,
     "BOOLEAN": _boolean,

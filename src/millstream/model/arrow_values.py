@@ -24,11 +24,11 @@ _DAY_ZERO = EPOCH.toordinal()
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A value that Python cannot hold, in its place in a row.
+    """The placeholder, in a row, of a value that Python cannot hold.
 
-    The door lets no such value in. A view may work one out, such as a DATE of the year 12000, and
-    a log of an older version may have one. The other values of the row, and the other rows of the
-    batch, are as they should be.
+    Pushes reject such values. A view may compute one, such as a DATE of the year 12000, and a log
+    of an older version may contain one. The other values of the row, and the other rows of the
+    batch, are delivered as usual.
 
     >>> from millstream.model.types import DATE
     >>> readable_values(DATE, pa.array([0, 4000000], pa.date32()))[1]
@@ -36,8 +36,8 @@ class Unreadable:
 
     Attributes:
         type: the SQL type.
-        reason: why Python cannot hold it.
-        arrow: the value as a scalar of Arrow, which can.
+        reason: why Python cannot hold the value.
+        arrow: the value as an Arrow scalar.
     """
 
     type: str

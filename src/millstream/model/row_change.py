@@ -1,4 +1,4 @@
-"""Changes of single rows of a table, by key, as a system outside reports them. Pure."""
+"""Changes of single rows of a table, by key, as another system reports them. Pure."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class _Unchanged:
 
 
 UNCHANGED: Final = _Unchanged()
-"""A value of an upsert that was not sent, as it did not change: the current row's stays."""
+"""A value of an upsert that was not sent because it did not change: keep the current value."""
 
 
 class RowChange(NamedTuple):
-    """A change of one row of a table; make it with ``upsert``, ``delete`` or ``TRUNCATE``.
+    """A change of one row of a table. Create one with ``upsert``, ``delete`` or ``TRUNCATE``.
 
     Attributes:
-        op: what is done.
+        op: the operation.
         row: of an upsert, the new row; values may be ``UNCHANGED``.
-        key: of a delete, the values of the key's columns in the order of the key; of an upsert
-            whose row had another key before, that one.
+        key: of a delete, the values of the key's columns, in the order of the key. Of an upsert
+            whose row had another key before, the old key.
     """
 
     op: Literal["upsert", "delete", "truncate"]
@@ -36,7 +36,7 @@ class RowChange(NamedTuple):
 
 
 def upsert(row: Row, old_key: Row | None = None) -> RowChange:
-    """A row is there from now on, in place of the one with its key, and of that with ``old_key``.
+    """Insert a row, or replace the rows with the same key and with ``old_key``.
 
     >>> upsert((1, "Ada")).op
     'upsert'
@@ -45,7 +45,7 @@ def upsert(row: Row, old_key: Row | None = None) -> RowChange:
 
 
 def delete(key: Row) -> RowChange:
-    """The row with this key is there no more; when there is none, nothing changes.
+    """Delete the row with this key, if it exists.
 
     >>> delete((1,)).key
     (1,)
@@ -54,4 +54,4 @@ def delete(key: Row) -> RowChange:
 
 
 TRUNCATE: Final = RowChange("truncate")
-"""All rows disappear."""
+"""Delete all rows."""

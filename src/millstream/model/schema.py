@@ -1,8 +1,8 @@
-"""Schemas: the columns of a log, and the ways between rows of Python values and Arrow batches.
+"""Schemas: the columns of a log, and conversions between Python rows and Arrow batches.
 
-Two doors lead in: ``check_rows`` for Python rows and ``admit`` for Arrow data. Both are strict:
-what comes through fits the columns exactly, or nothing of it is taken. Behind them, a row and its
-Arrow form are the same thing: ``arrow_to_rows(rows_to_arrow(rows)) == rows``.
+``check_rows`` validates Python rows, ``admit`` validates Arrow data. Both are strict: all values
+fit their columns exactly, or nothing is accepted. Afterwards, rows and Arrow data convert without
+loss: ``arrow_to_rows(rows_to_arrow(rows)) == rows``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from millstream.model.clock import EPOCH
 from millstream.model.names import check_column_name, quote_name
 from millstream.model.readable import reading_check
 from millstream.model.record import record_columns
-from millstream.model.types import BIGINT, TIMESTAMP, SqlType, parse_type, type_from_arrow
-from millstream.model.values import Check, not_null, null_error
+from millstream.model.types import BIGINT, TIMESTAMP, SqlType, parse_column_type, type_from_arrow
+from millstream.model.values import Check, length_check, not_null, null_error, too_long
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -41,6 +41,7 @@ _MANY_VALUES = 64  # where other ways become faster than Arrow's own
 _SOME_ROWS = 256
 _MANY_ROWS = 5  # where checking by column becomes faster than checking by row
 _KEY_METADATA = b"millstream.key"
+_LENGTH_METADATA = b"millstream.length"
 _COLUMN_TEXT = re.compile(
     r"(?P<type>.*?)(?:\s+(?P<not>NOT\s+)?NULL)?\s*", re.DOTALL | re.IGNORECASE
 )
@@ -48,15 +49,24 @@ _COLUMN_TEXT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its name, its type, and whether it may be NULL.
+    """A column: its name, its type, whether it may be NULL, and how long its texts may be.
 
     >>> Column("price", parse_type("DOUBLE"), nullable=False).ddl
     'price DOUBLE NOT NULL'
+    >>> Column.parse("code", "VARCHAR(3)").ddl
+    'code VARCHAR(3)'
+
+    Attributes:
+        name: its name.
+        type: the type of its values.
+        nullable: whether these may be NULL.
+        length: of a VARCHAR, how many characters it may have at most; None: any number.
     """
 
     name: str
     type: SqlType
     nullable: bool = True
+    length: int | None = None
 
     def __post_init__(self) -> None:
         check_column_name(self.name)
@@ -75,21 +85,43 @@ class Column:
                 f"the type of column {name!r} must be text, not {text!r}",
                 hint="Write 'VARCHAR NOT NULL'.",
             )
-        return cls(name, parse_type(matched["type"]), nullable=not matched["not"])
+        of, length = parse_column_type(matched["type"])
+        return cls(name, of, nullable=not matched["not"], length=length)
+
+    @property
+    def declared(self) -> str:
+        """The type as it is declared, with the length."""
+        return self.type.sql if self.length is None else f"{self.type.sql}({self.length})"
 
     @property
     def ddl(self) -> str:
         """The column as SQL text, its name quoted if it must be."""
-        return f"{quote_name(self.name)} {self.type.sql}{'' if self.nullable else ' NOT NULL'}"
+        return f"{quote_name(self.name)} {self.declared}{'' if self.nullable else ' NOT NULL'}"
+
+    @property
+    def check(self) -> Check:
+        """Return what admits a value to the column, in canonical form."""
+        check = self.type.check
+        if self.length is not None:
+            check = length_check(check, self.length)
+        return check if self.nullable else not_null(self.type.sql, check)
+
+    def longest(self, array: pa.Array) -> tuple[int, int] | None:
+        """Return the place and length of the first text that is too long; None: none is."""
+        if self.length is None:
+            return None
+        lengths = pc.utf8_length(array)
+        place = pc.index(pc.greater(lengths, self.length), value=True).as_py()
+        return None if place < 0 else (place, lengths[place].as_py())
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The columns of a log and, if its rows have an identity, the columns that are the key.
+    """The columns of a log, and the columns of its key if it has one.
 
-    Names are case-sensitive, but no two may differ in case alone. A key may be nullable: the key of
-    a view is what it groups by. All ways between Python rows and Arrow are methods here: they need
-    the columns' types at every step.
+    Names are case-sensitive, but no two names may differ in case alone. A key may be nullable: the
+    key of a view consists of its grouping columns. The methods convert between Python rows and
+    Arrow data.
 
     >>> schema = Schema.of(key=("symbol",), symbol="VARCHAR NOT NULL", price="DOUBLE")
     >>> schema.ddl
@@ -97,10 +129,10 @@ class Schema:
 
     Attributes:
         columns: the columns, in order.
-        key: the names of the key's columns; empty when there is none.
+        key: the names of the key's columns; empty without a key.
         names: the names of all columns, in order.
-        arrow: the same as an Arrow schema; it keeps the key in its metadata.
-        is_nested: whether some values are lists or dicts, which Python lets anybody change.
+        arrow: the Arrow schema, with the key in its metadata.
+        is_nested: whether some values are lists or dicts, which are mutable in Python.
     """
 
     columns: tuple[Column, ...]
@@ -121,7 +153,7 @@ class Schema:
         put(self, "key", _checked_key(self.columns, self.key))
         put(self, "arrow", _arrow_schema(self.columns, self.key))
         put(self, "is_nested", any(column.type.children for column in self.columns))
-        put(self, "_checks", tuple(map(_column_check, self.columns)))
+        put(self, "_checks", tuple(column.check for column in self.columns))
         put(self, "_wider", tuple(_wider_columns(self.columns)))
         put(self, "_hash", hash((self.columns, self.key)))
 
@@ -140,9 +172,9 @@ class Schema:
         key: Sequence[str] = (),
         **more: str,
     ) -> Schema:
-        """Make a schema of names and texts of types.
+        """Make a schema of column names and SQL types.
 
-        Names that are no Python names, or are ``key``, come in a dict.
+        Pass names that are not Python identifiers, or are ``key``, in a dict.
 
         >>> Schema.of(symbol="VARCHAR NOT NULL", price="DOUBLE").names
         ('symbol', 'price')
@@ -154,7 +186,7 @@ class Schema:
 
     @classmethod
     def from_arrow(cls, arrow: pa.Schema) -> Schema:
-        """Make a schema of an Arrow schema; ``Schema.from_arrow(s.arrow) == s``.
+        """Convert an Arrow schema; ``Schema.from_arrow(s.arrow) == s``.
 
         >>> Schema.from_arrow(pa.schema([pa.field("n", pa.uint8())])).ddl
         'n SMALLINT'
@@ -216,7 +248,7 @@ class Schema:
         'a INTEGER, b DATE'
 
         Raises:
-            SchemaError: the rows there are could not have such a column.
+            SchemaError: the column is NOT NULL, which existing rows could not satisfy.
         """
         if not column.nullable:
             raise SchemaError(
@@ -226,7 +258,7 @@ class Schema:
         return Schema((*self.columns, column), self.key)
 
     def is_evolution_of(self, older: Schema) -> bool:
-        """Whether rows of ``older`` become rows of this schema by NULLs at their end.
+        """Return whether rows of ``older`` become rows of this schema by appending NULLs.
 
         >>> old = Schema.of(a="INT")
         >>> Schema.of(a="INT", b="DATE").is_evolution_of(old)
@@ -246,7 +278,7 @@ class Schema:
         [('AAPL', 187.0)]
 
         Raises:
-            RowError: the first row with a value that does not fit; it names row and column.
+            RowError: a value does not fit its column. The error names the row and the column.
         """
         if len(rows) >= _MANY_ROWS and set(map(type, rows)) == {tuple}:
             try:
@@ -283,11 +315,11 @@ class Schema:
         [(1,), (None,)]
 
         Args:
-            batch: of this schema, or what ``conform`` makes one of.
-            lenient: give an ``Unreadable`` in place of a value that Python cannot hold.
+            batch: Arrow data of this schema, or data that ``conform`` converts to it.
+            lenient: return an ``Unreadable`` in place of a value that Python cannot hold.
 
         Raises:
-            RowError: a value that Python cannot hold, such as the year 10000.
+            RowError: Python cannot hold a value, such as the year 10000.
         """
         if not batch.schema.equals(self.arrow):
             batch = self.conform(batch)
@@ -298,9 +330,10 @@ class Schema:
         return list(zip(*values, strict=True))
 
     def conform(self, data: pa.RecordBatch) -> pa.RecordBatch:
-        """Return Arrow data in exactly this schema; the same batch if it is so already.
+        """Return Arrow data in exactly this schema; the same batch if its schema matches already.
 
-        Columns are found by name, missing ones filled with NULL, types cast where nothing is lost.
+        Columns are matched by name, missing columns are NULL, and types are cast if no information
+        is lost.
 
         >>> data = pa.RecordBatch.from_pydict({"a": [1]})
         >>> Schema.of(a="BIGINT", b="DATE").conform(data).schema.names
@@ -308,7 +341,7 @@ class Schema:
 
         Raises:
             SchemaMismatchError: an unknown column, or one that cannot be cast without loss.
-            RowError: a NULL in a column that is NOT NULL.
+            RowError: a NULL in a column that is NOT NULL, or a text that is too long.
         """
         if not data.schema.equals(self.arrow):
             check_column_names(data.schema.names, self.names)
@@ -321,6 +354,9 @@ class Schema:
             if not column.nullable and data.column(place).null_count:
                 row = pc.index(pc.is_null(data.column(place)), value=True).as_py()
                 raise _row_error(row, column, null_error(column.type.sql))
+            long = column.longest(data.column(place))
+            if long is not None and column.length is not None:
+                raise _row_error(long[0], column, too_long(long[1], column.length))
         return data
 
     def conform_known(self, data: pa.RecordBatch) -> pa.RecordBatch:
@@ -344,8 +380,8 @@ class Schema:
         ['d', 'n']
 
         Raises:
-            SchemaMismatchError: an unknown column, or one that cannot be cast without loss.
-            RowError: a value that Python cannot hold, or a NULL in a column that is NOT NULL.
+            SchemaMismatchError: a column is unknown, or cannot be cast without loss.
+            RowError: Python cannot hold a value, or a NOT NULL column has a NULL.
         """
         data = self.conform(data)
         for place, column, check in self._wider:
@@ -390,7 +426,7 @@ class Schema:
         """Check column by column: several times faster than row by row, but blind to the row."""
         before = _transposed(rows)
         pairs = zip(self.columns, before, strict=True)
-        after = [column.type.check_column(each, nullable=column.nullable) for column, each in pairs]
+        after = [_checked_column(column, each) for column, each in pairs]
         if all(map(operator.is_, before, after)):
             return list(rows)
         return list(zip(*after, strict=True))
@@ -474,9 +510,13 @@ def _times_array(values: Sequence[Any]) -> pa.Array:
     return pa.Array.from_buffers(TIMESTAMP.arrow, len(made), made.buffers(), made.null_count)
 
 
-def _column_check(column: Column) -> Check:
-    check = column.type.check
-    return check if column.nullable else not_null(column.type.sql, check)
+def _checked_column(column: Column, values: Sequence[Any]) -> Sequence[Any]:
+    checked = column.type.check_column(values, nullable=column.nullable)
+    if column.length is not None:
+        longest = max((len(each) for each in checked if each is not None), default=0)
+        if longest > column.length:
+            raise too_long(longest, column.length)
+    return checked
 
 
 def _row_error(row: int, column: Column, error: SchemaMismatchError) -> RowError:
@@ -524,12 +564,23 @@ def _checked_key(columns: Sequence[Column], key: Sequence[str]) -> tuple[str, ..
 
 
 def _arrow_schema(columns: Sequence[Column], key: Sequence[str]) -> pa.Schema:
-    fields = [pa.field(each.name, each.type.arrow, nullable=each.nullable) for each in columns]
+    fields = [
+        pa.field(
+            each.name,
+            each.type.arrow,
+            nullable=each.nullable,
+            metadata=None if each.length is None else {_LENGTH_METADATA: str(each.length)},
+        )
+        for each in columns
+    ]
     return pa.schema(fields, metadata={_KEY_METADATA: json.dumps(key)} if key else None)
 
 
 def _column_from_arrow(arrow: pa.Field) -> Column:
     try:
-        return Column(arrow.name, type_from_arrow(arrow.type), nullable=arrow.nullable)
+        of = type_from_arrow(arrow.type)
+        length = (arrow.metadata or {}).get(_LENGTH_METADATA)
+        most = int(length) if length is not None and of.kind == "VARCHAR" else None
+        return Column(arrow.name, of, nullable=arrow.nullable, length=most)
     except SchemaError as error:
         raise SchemaError(f"column {arrow.name!r}: {error.message}", hint=error.hint) from error

@@ -143,7 +143,7 @@ SCALARS = (
 """The types without parameters."""
 
 
-def decimal_type(precision: int = 10, scale: int = 0) -> SqlType:
+def decimal_type(precision: int, scale: int = 0) -> SqlType:
     """Return DECIMAL(precision, scale): so many digits, of which ``scale`` follow the point.
 
     >>> from decimal import Decimal
@@ -158,6 +158,10 @@ def decimal_type(precision: int = 10, scale: int = 0) -> SqlType:
     sql = f"DECIMAL({precision}, {scale})"
     check = decimal_check(sql, precision, scale)
     return SqlType(sql, "DECIMAL", pa.decimal128(precision, scale), check)
+
+
+NUMERIC = decimal_type(MAX_PRECISION, 18)
+"""DECIMAL or NUMERIC without a precision."""
 
 
 def array_type(element: SqlType) -> SqlType:
@@ -360,6 +364,33 @@ def parse_type(text: str) -> SqlType:
     return parsed
 
 
+_WITH_LENGTH = re.compile(
+    r"\s*(?:VARCHAR|CHARACTER\s+VARYING|STRING|TEXT)\s*\(\s*([0-9]{1,9})\s*\)\s*", re.IGNORECASE
+)
+_WITHOUT = re.compile(r"\s*CHARACTER\s+VARYING\s*", re.IGNORECASE)
+MAX_LENGTH = 10_485_760
+
+
+def parse_column_type(text: str) -> tuple[SqlType, int | None]:
+    """Return the type of a column, and of a text how many characters it may have at most.
+
+    >>> parse_column_type("varchar(10)"), parse_column_type("DOUBLE")[1]
+    ((SqlType(sql='VARCHAR'), 10), None)
+
+    Raises:
+        SchemaError: the text names no type, or a length that no text can have.
+    """
+    found = _WITH_LENGTH.fullmatch(text)
+    if found is None:
+        return (VARCHAR if _WITHOUT.fullmatch(text) else parse_type(text)), None
+    length = int(found[1])
+    if not 1 <= length <= MAX_LENGTH:
+        raise SchemaError(
+            f"VARCHAR({length}) cannot be", hint=f"A length is from 1 to {MAX_LENGTH}."
+        )
+    return VARCHAR, length
+
+
 class _Parser:
     """Recursive descent over one text: each method reads its own part and stands after it."""
 
@@ -378,6 +409,12 @@ class _Parser:
             return self._decimal()
         if word in {"ARRAY", "STRUCT", "MAP"}:
             return self._nested(word, depth + 1)
+        if word == "FLOAT":
+            return self._float()
+        if word in {"CHAR", "CHARACTER", "BPCHAR"}:
+            raise self._error(
+                "unknown type", "CHAR pads with blanks; write VARCHAR, or VARCHAR(n)."
+            )
         if word not in _BY_WORD:
             raise self._error("unknown type", ALL_TYPES)
         self._place += 1
@@ -395,11 +432,23 @@ class _Parser:
     def _decimal(self) -> SqlType:
         self._place += 1
         if not self._skip("("):
-            return decimal_type()
+            return NUMERIC
         precision = self._number()
         scale = self._number() if self._skip(",") else 0
         self._expect(")")
         return decimal_type(precision, scale)
+
+    def _float(self) -> SqlType:
+        """FLOAT is REAL, as in Spark; FLOAT(n) has n binary digits at least."""
+        self._place += 1
+        if not self._skip("("):
+            return REAL
+        digits = self._number()
+        if not 1 <= digits <= 53:
+            self._place -= 1
+            raise self._error("the digits of FLOAT are from 1 to 53, got", "Write DOUBLE.")
+        self._expect(")")
+        return REAL if digits <= 24 else DOUBLE
 
     def _nested(self, word: str, depth: int) -> SqlType:
         self._place += 1
@@ -464,7 +513,7 @@ class _Parser:
 
     def _parameter_error(self, word: str) -> SchemaError:
         if _BY_WORD[word] in {VARCHAR, BINARY}:
-            hint = f"The length would not be enforced, so it is not taken; write {word} alone."
+            hint = f"Only columns of VARCHAR have a length; write {word} alone."
             return self._error(f"{word} takes no length:", hint)
         return self._error(f"{word} takes no parameter:", f"Write {word} alone.")
 

@@ -140,6 +140,26 @@ def check_varchar(value: object) -> str | None:
     return text
 
 
+def length_check(check: Check, most: int) -> Check:
+    """Return the check of a text of at most so many characters."""
+
+    def check_length(value: object) -> str | None:
+        text: str | None = check(value)
+        if text is not None and len(text) > most:
+            raise too_long(len(text), most)
+        return text
+
+    return check_length
+
+
+def too_long(length: int, most: int) -> SchemaMismatchError:
+    """Return the error of a text that is longer than its column allows."""
+    return SchemaMismatchError(
+        f"a text of {length} characters is longer than VARCHAR({most})",
+        hint=f"Cut it, such as with LEFT(..., {most}), or declare the column longer.",
+    )
+
+
 def check_binary(value: object) -> bytes | None:
     """Check a BINARY: bytes of any make."""
     if type(value) is bytes or value is None:

@@ -34,17 +34,17 @@ _MOST_ROWS: Final = 10_000
 
 
 class LiveTable(anywidget.AnyWidget):
-    """A table in a notebook that changes as the result of a query does.
+    """A live table in a notebook: the result of a query. Create one with ``db.watch(sql)``.
 
-    Get one with ``db.watch(sql)``. A thread of its own receives the changes and sends what is shown
-    to the notebook, at most ten times a second. It ends with ``stop()``, with its button, or when
-    the database is closed.
+    A thread receives the changes, and updates the notebook at most ten times a second. The table
+    stops with ``stop()``, with its button, or when the database is closed.
 
     Attributes:
         sql: the query.
         columns: name, type and alignment of each column.
-        rows: a number and texts of each row that is shown.
-        status: the state, how many rows there are, rows a second, lag, the error if it has failed.
+        rows: a number and the texts of each visible row.
+        status: the state, the number of rows, changes per second, lag, and the error if the query
+            has failed.
     """
 
     _esm = _HERE / "live_table.js"
@@ -69,7 +69,7 @@ class LiveTable(anywidget.AnyWidget):
         self._thread.start()
 
     def stop(self) -> None:
-        """End the subscription; the table stays as it is. Twice is fine."""
+        """End the subscription; the table keeps its last rows. A second call does nothing."""
         self._subscription.cancel()
         if threading.current_thread() is not self._thread:
             self._thread.join(_STATUS_SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import os
 import signal
 import socket
 import ssl
@@ -56,6 +57,7 @@ class Server:
         self._service = Service(database, settings, keys)
         self._socket = _bound(*settings.http)
         self._postgres: Any = None
+        self._held: list[socket.socket] = []  # the ports, until all is closed
         self._loop: asyncio.AbstractEventLoop | None = None
         self._uvicorn = _Uvicorn(self._config())
 
@@ -95,17 +97,30 @@ class Server:
             ssl_keyfile=settings.private_key,
         )
 
-    def run(self, ready: Callable[[Server], None] | None = None) -> None:
+    def run(
+        self,
+        ready: Callable[[Server], None] | None = None,
+        last: Callable[[], None] | None = None,
+    ) -> None:
         """Serve, in this thread, until ``stop`` is called; in the main thread, SIGTERM does.
 
         Args:
             ready: called when clients can connect.
+            last: called when nothing is served any more, before the ports are free: whoever waits
+                for them to start the next server finds what this one used closed.
         """
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(self._serve(ready))
+        try:
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                runner.run(self._serve(ready))
+            if last is not None:
+                last()
+        finally:
+            for each in self._held:
+                each.close()
 
     async def _serve(self, ready: Callable[[Server], None] | None) -> None:
         self._loop = loop = asyncio.get_running_loop()
+        self._held = [self._socket.dup()]
         watching = asyncio.ensure_future(self._service.watch_keys())
         serving = asyncio.ensure_future(self._uvicorn.serve(sockets=[self._socket]))
         if threading.current_thread() is threading.main_thread():
@@ -155,6 +170,7 @@ class Server:
             gate=self._service.gate,
             directories=settings.directories,
         )
+        self._held += [socket.socket(fileno=os.dup(s.fileno())) for s in self._postgres.sockets]
 
     def _tls(self) -> ssl.SSLContext | None:
         settings = self._settings

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from millstream.server.roles import Identity
     from millstream.server.service import Service
 
+_WORDS: Final = ("snapshot", "now", "earliest")
 _OPTIONS: Final = {
     "sql": str,
     "params": str,
@@ -47,7 +48,10 @@ async def subscribe(service: Service, request: Request, identity: Identity) -> R
     if last:
         options["start"] = last
     wanted = _wanted(options)
-    # What is refused at once has a status; what fails later is a frame.
+    # What is refused at once has a status; what fails later is a frame. After a frame EventSource
+    # connects again, so a token that will never do must have a status.
+    if isinstance(wanted.start, str) and wanted.start not in _WORDS:
+        service.database.context.engine.log.resume(wanted.start)
     await service.statements.run(
         lambda: check_sql(identity, wanted.sql, wanted.parameters), service.owner(identity)
     )

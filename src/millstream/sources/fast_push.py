@@ -219,7 +219,7 @@ def explain(push: Callable[[Any], None], inlet: Inlet) -> None:
 @lru_cache(maxsize=256)
 def _factory(schema: Schema) -> Callable[..., Any]:
     columns = [(f"v{place}", column) for place, column in enumerate(schema.columns)]
-    scope = _SCOPE | {f"check{name}": column.type.check for name, column in columns}
+    scope = _SCOPE | {f"check{name}": column.check for name, column in columns}
     text = _SOURCE.format(
         count=len(columns),
         names=", ".join(name for name, _ in columns),
@@ -233,7 +233,7 @@ def _factory(schema: Schema) -> Callable[..., Any]:
 
 def _fit(column: Column, name: str) -> str:
     """Statements that bring a value into the form that rows hold, or leave the row to ``slow``."""
-    kind = column.type.sql
+    kind = column.type.sql if column.length is None else column.declared
     known = _CLASSES.get(kind)
     # Of DECIMAL, INTERVAL, REAL and nested types only NULL is obvious.
     misfit = "True" if known is None else f"type({name}) is not {known}"

@@ -16,7 +16,6 @@ import contextlib
 import hashlib
 import os
 import shutil
-import stat
 import subprocess
 import tempfile
 import time
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.spark import internals
 from millstream.spark.engine_jar import engine_jar
 from millstream.spark.java_process import JAVA_OPTIONS, virtual_machine
+from millstream.spark.kept_folder import kept_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -142,36 +142,3 @@ def _is_left_over(half: Path) -> bool:
         return time.time() - half.stat().st_mtime > _WRITING_SECONDS
     except FileNotFoundError:  # just now, by its own writer
         return True
-
-
-def kept_folder() -> Path | None:
-    """A folder that only this user can write to, and that is kept; None: there is none."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
-    folder = Path(base) / "millstream"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return folder if _is_private(folder) else None
-    except OSError:
-        return None
-
-
-def _is_private(folder: Path) -> bool:
-    """Whether nobody else can put files there, or another folder in its place."""
-    folder = folder.resolve()
-    if not _is_safe(folder, sticky=False) or not os.access(folder, os.W_OK):
-        return False
-    return all(_is_safe(each, sticky=True) for each in folder.parents)
-
-
-def _is_safe(folder: Path, *, sticky: bool) -> bool:
-    """Whether it belongs to this user or to root, who alone can write there.
-
-    Args:
-        folder: the folder.
-        sticky: others may, as in /tmp, if they cannot rename what is not theirs.
-    """
-    status = folder.stat()
-    if status.st_uid not in (0, os.geteuid()):
-        return False
-    shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return not shared or (sticky and bool(status.st_mode & stat.S_ISVTX))

@@ -22,6 +22,7 @@ from millstream.errors import PipelineError, SparkStartError
 from millstream.log.storage import PRIVATE_FILE
 from millstream.spark import internals
 from millstream.spark.engine_jar import engine_jar
+from millstream.spark.unsigned_jars import unsigned_jars
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,7 +43,7 @@ _SUBMIT_OPTIONS: Final = {
 }
 """Options of spark-submit that belong on the command line of Java itself."""
 
-_MAIN: Final = "org.apache.spark.deploy.SparkSubmit"
+_MAIN: Final = "millstream.bridge.Launch"
 _SHELL: Final = "pyspark-shell"
 _POLL_SECONDS: Final = 0.01
 _END_SECONDS: Final = 10.0
@@ -192,12 +193,16 @@ def virtual_machine(java: Path, settings: Mapping[str, str]) -> list[str]:
 
 
 def _class_path(settings: Mapping[str, str]) -> str:
-    """The user's jars, Spark's settings, our jar, Spark's, the settings of Hadoop and YARN."""
+    """The user's jars, Spark's settings, our jar, Spark's, the settings of Hadoop and YARN.
+
+    Copies of Spark's signed jars come before Spark's own.
+    """
     home = internals.spark_home()
     folders = [
         settings.get(_CLASS_PATH),
         os.environ.get("SPARK_CONF_DIR") or str(home / "conf"),
         str(engine_jar()),
+        *map(str, unsigned_jars()),
         f"{home / 'jars'}/*",
         *map(os.environ.get, ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")),
     ]

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError
+from sqlglot.parser import binary_range_parser
 from sqlglot.parsers.spark import SparkParser
 
+from millstream.formats.text import bytea
+from millstream.model.types import NUMERIC, parse_type
 from millstream.sql.function_names import AGGREGATES, AS_WRITTEN, COUNTS
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ _POSITIONAL = frozenset({"ANY_VALUE", "FIRST", "FIRST_VALUE", "LAST", "LAST_VALU
 _TYPED = {TokenType.DATE, TokenType.TIMESTAMPTZ, TokenType.TIMESTAMPLTZ, TokenType.TIMESTAMPNTZ}
 _NOTHING = Token(TokenType.SENTINEL, "")
 _MATCH = "MATCH_CONDITION"
+_BYTEA = "bytea"
 
 
 _BITWISE: tuple[tuple[TokenType, int, type[exp.Expr]], ...] = (
@@ -118,6 +122,12 @@ class MillstreamParser(SparkParser):
     # As in Spark || is one of + and -, not of the operators of bits.
     TERM: ClassVar = {**SparkParser.TERM, TokenType.DPIPE: exp.DPipe}
 
+    # Between two operands ~ is PostgreSQL's RLIKE; before one it is Spark's NOT of bits.
+    RANGE_PARSERS: ClassVar = {
+        **SparkParser.RANGE_PARSERS,
+        TokenType.TILDE: binary_range_parser(exp.RegexpLike),
+    }
+
     PRIMARY_PARSERS = {  # noqa: RUF012 - declared as a ClassVar in the base
         **SparkParser.PRIMARY_PARSERS,
         TokenType.PLACEHOLDER: lambda self, token: self.parameter(token),
@@ -157,6 +167,40 @@ class MillstreamParser(SparkParser):
         to = self._parse_types(check_func=True, allow_identifiers=False)
         made = self.expression(exp.Cast(this=self._parse_primary(), to=to))
         return self._parse_column_ops(made.update_positions(token))
+
+    def _parse_types(
+        self,
+        check_func: bool = False,
+        schema: bool = False,
+        allow_identifiers: bool = True,
+        with_collation: bool = False,
+    ) -> exp.Expr | None:
+        word = self._curr.text.upper() if self._curr else ""
+        made = super()._parse_types(check_func, schema, allow_identifiers, with_collation)
+        if isinstance(made, exp.DataType) and made.this is exp.DType.FLOAT and made.expressions:
+            return exp.DataType.build(parse_type(f"FLOAT({made.expressions[0].name})").sql)
+        if isinstance(made, exp.DataType) and not made.expressions:
+            if made.this is exp.DType.DECIMAL:  # Spark's own has no digits after the point
+                sizes = (NUMERIC.arrow.precision, NUMERIC.arrow.scale)
+                params = [exp.DataTypeParam(this=exp.Literal.number(size)) for size in sizes]
+                made.set("expressions", params)
+            elif word == "BYTEA":
+                made.meta[_BYTEA] = True
+        return made
+
+    def build_cast(self, strict: bool, **kwargs: Any) -> exp.Expr:  # noqa: ANN401 - sqlglot's
+        """Return a CAST; of a text to BYTEA the bytes that PostgreSQL reads in it."""
+        made = super().build_cast(strict, **kwargs)
+        this, to = made.this, made.args.get("to")
+        if not (to is not None and to.meta.get(_BYTEA) and this.is_string):
+            return made
+        try:
+            read = exp.HexString(this=bytea(this.name).hex())
+        except ValueError as error:
+            raise MisreadError(
+                f"{this.name!r} is no BYTEA", offset=this.meta.get("start", 0), found=this.name
+            ) from error
+        return self.expression(read)
 
     def _parse_atom(self) -> exp.Expr | None:
         # sqlglot's short cut takes one token for an operand; a colon and its name are two, and what

@@ -13,7 +13,7 @@ from millstream.errors import Error, SchemaMismatchError, SqlColumnError, SqlTyp
 from millstream.model.schema import Column, Row, Schema
 from millstream.model.types import BOOLEAN
 from millstream.sql.expressions.bind import Binder, columns_of, struct_star
-from millstream.sql.expressions.casts import assign, present
+from millstream.sql.expressions.casts import assign, present, short
 from millstream.sql.expressions.compiled import Predicate, Projection
 from millstream.sql.expressions.conditions import comparison
 from millstream.sql.expressions.fold import evaluate
@@ -182,6 +182,8 @@ def plan_update(update: Update, schema: Schema) -> tuple[Predicate | None, Proje
     for place, (_, tree) in zip(places, update.assignments, strict=True):
         column = schema.columns[place]
         node = _stored(binder, tree, column.type, f"column {column.name}")
+        if column.length is not None:
+            node = short(node, column.length)
         nodes[place] = node if column.nullable else present(binder, tree, node, column.name)
     predicate = plan_where(update.where, schema, update.sql, alias=update.target)
     return predicate, Projection(nodes, schema)

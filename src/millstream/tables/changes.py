@@ -237,5 +237,7 @@ def _duplicate(table: Table, key: Key) -> DuplicateKeyError:
     return DuplicateKeyError(
         f"{table.name} has a row with {shown} already",
         key=key,
+        table=table.name,
+        columns=table.schema.key,
         hint="UPDATE it, or write INSERT OR REPLACE or INSERT OR IGNORE",
     )

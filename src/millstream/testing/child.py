@@ -24,7 +24,7 @@ class ChildEndedError(AssertionError):
 
 
 class Child:
-    """A database that another process has open.
+    """A database in a process of its own, for tests that kill it.
 
     >>> import tempfile
     >>> with Child(tempfile.mkdtemp()) as child:
@@ -46,10 +46,10 @@ class Child:
         self._read()
 
     def execute(self, sql: str) -> list[list[Any]]:
-        """Run a statement there; returns its rows. Values that JSON has not are texts.
+        """Run a statement in the process, and return its rows, as JSON values.
 
         Raises:
-            AssertionError: it was refused.
+            AssertionError: the statement was refused.
             ChildEndedError: the process has ended.
         """
         if self._process.stdin is None:
@@ -73,16 +73,16 @@ class Child:
         return json.loads(line)
 
     def kill(self) -> None:
-        """Kill it with SIGKILL, and wait until it is gone."""
+        """Kill the process with SIGKILL, and wait until it has ended."""
         self.send_kill()
         self._wait()
 
     def send_kill(self) -> None:
-        """Send it SIGKILL: for a thread beside the one that executes."""
+        """Send SIGKILL without waiting, from another thread than the one that executes."""
         self._process.send_signal(signal.SIGKILL)
 
     def close(self) -> None:
-        """Let it close its database."""
+        """Close the database in the process, and wait until the process has ended."""
         if self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()

@@ -1,7 +1,7 @@
-"""A harness for authors of connectors: deliver, restart, fail in the middle, poison, kill.
+"""A test harness for connectors: deliver, restart, fail around a commit, poison, kill.
 
-Say in a scenario how records are made outside and which rows they become, and run the checks. Each
-is a function; ``check_source`` and ``check_sink`` run them all, on a directory that they are given.
+A scenario defines how records are created in the other system, and which rows they become. Each
+check is a function; ``check_source`` and ``check_sink`` run all of them, in a given directory.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def check_source(scenario: SourceScenario, path: Path, *, kills: int | None = No
     """Run all checks of a source connector, in one directory, one after the other.
 
     Args:
-        scenario: the connector, and the system outside.
+        scenario: the connector, and the other system.
         path: the directory of the database.
-        kills: how many times a process is killed; None: ``MILLSTREAM_KILLS``, or twice.
+        kills: how many times to kill a process; None: ``MILLSTREAM_KILLS``, or twice.
 
     Raises:
-        AssertionError: a row is missing, or there twice.
+        AssertionError: a row is missing or duplicate.
     """
     with database(scenario.create, path=path) as db:
         scenario.produce(range(100))
@@ -154,12 +154,12 @@ def check_sink(scenario: SinkScenario, path: Path, *, kills: int | None = None) 
     """Run all checks of a sink connector, in one directory, one after the other.
 
     Args:
-        scenario: the connector, and the system outside.
+        scenario: the connector, and the other system.
         path: the directory of the database.
-        kills: how many times a process is killed; None: ``MILLSTREAM_KILLS``, or twice.
+        kills: how many times to kill a process; None: ``MILLSTREAM_KILLS``, or twice.
 
     Raises:
-        AssertionError: what is outside is not what the table has.
+        AssertionError: the stored rows differ from those of the table.
     """
     with database(scenario.input, "INSERT INTO items VALUES (1, 'a'), (2, 'b')", path=path) as db:
         db.execute(scenario.create)

@@ -1,4 +1,4 @@
-"""Scenarios for connectors: the system outside, and the rows that must be here or there."""
+"""Scenarios for connectors: another system, and the rows that it and the database must have."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ ITEMS = "CREATE SOURCE IF NOT EXISTS items (id BIGINT, v VARCHAR)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceScenario:
-    """A source or a table that a connector feeds, and the system outside.
+    """A source or a table that a connector writes to, and the system that it reads.
 
     Attributes:
-        create: the statement that makes it.
+        create: the statement that creates the source or table.
         name: its name.
-        produce: makes the records of some numbers outside; each number once in all, counted up.
-        row: the row that the record of a number becomes.
-        poison: makes one record outside that cannot be taken; None: there is none such.
-        expected: the rows that there are after the first so many numbers, of a table whose rows
-            also change and go; None: those of ``row``.
-        restart: restarts the server outside; records that were made are still there. None: there is
-            no server.
+        produce: creates the records of a range of numbers in the other system. Each number is
+            used once, in ascending order.
+        row: returns the row that the record of a number becomes.
+        poison: creates a record that cannot be stored; None: there is no such record.
+        expected: returns the rows after the first ``count`` numbers, for a table whose rows also
+            change and disappear; None: the rows of ``row``.
+        restart: restarts the other server, which keeps its records; None: there is no server.
         imports: modules that a process must import to know the connector.
-        timeout: how long rows may take, in seconds, before they are taken for lost.
+        timeout: seconds after which missing rows count as lost.
     """
 
     create: str
@@ -50,7 +50,7 @@ class SourceScenario:
     timeout: float = TIMEOUT
 
     def rows(self, count: int) -> Iterable[Row]:
-        """The rows that there are after the first so many numbers."""
+        """Return the expected rows after the first ``count`` numbers."""
         if self.expected is not None:
             return self.expected(count)
         return map(self.row, range(count))
@@ -58,19 +58,19 @@ class SourceScenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkScenario:
-    """A sink FROM ``items``, which has the columns ``id`` and ``v``, and what it has stored.
+    """A sink FROM ``items``, which has the columns ``id`` and ``v``, and the rows it has stored.
 
     Attributes:
-        create: the statement that makes it.
+        create: the statement that creates the sink.
         name: its name.
-        stored: reads what is outside: rows as ``(id, v)``, in any order.
-        appends: it only appends: rows of the table are not changed, ``stored`` may repeat rows
-            unless ``exactly_once``.
-        exactly_once: whether it stores each row once, whatever is killed.
-        input: the statement that makes ``items``: a table, or a source for a sink that needs one.
-        restart: restarts the server outside; what was stored is still there. None: there is none.
+        stored: reads the rows in the other system, as ``(id, v)``, in any order.
+        appends: whether the sink only appends. Then the test changes no rows, and ``stored`` may
+            repeat rows unless ``exactly_once``.
+        exactly_once: whether the sink stores each row once, whatever is killed.
+        input: the statement that creates ``items``: a table, or a source if the sink needs one.
+        restart: restarts the other server, which keeps its rows; None: there is no server.
         imports: modules that a process must import to know the connector.
-        timeout: how long rows may take, in seconds, before they are taken for lost.
+        timeout: seconds after which missing rows count as lost.
     """
 
     create: str
@@ -84,7 +84,7 @@ class SinkScenario:
     timeout: float = TIMEOUT
 
     def change(self, execute: Callable[[str], object], first: int, rows: int = 5) -> None:
-        """Add rows from a number on; and change and delete some, if the sink can show it."""
+        """Add rows from a number on; update and delete some, unless the sink only appends."""
         values = ", ".join(f"({n}, 'v{n}')" for n in range(first, first + rows))
         execute(f"INSERT INTO items VALUES {values}")  # noqa: S608
         if not self.appends:
@@ -92,16 +92,16 @@ class SinkScenario:
             execute(f"DELETE FROM items WHERE id = {first + 2}")  # noqa: S608
 
     def differs(self, items: Iterable[Row]) -> str:
-        """How what is stored outside differs from the rows here; empty: it does not."""
+        """Describe how the stored rows differ from the rows of ``items``; empty: they do not."""
         found = self.stored()
         return difference(found if self.exactly_once else set(found), items)
 
 
 def replayed(changes: pa.Table) -> list[Row]:
-    """What a changelog with ``_weight`` adds up to, of the columns ``id`` and ``v``.
+    """Return the rows that a changelog with ``_weight`` adds up to, as ``(id, v)``.
 
     Raises:
-        AssertionError: a row goes that is not there.
+        AssertionError: the changelog deletes a row that does not exist.
     """
     rows = Counter[Row]()
     columns = [changes[name].to_pylist() for name in ("id", "v", "_weight")]
@@ -113,7 +113,7 @@ def replayed(changes: pa.Table) -> list[Row]:
 
 
 def difference(found: Iterable[Row], expected: Iterable[Row]) -> str:
-    """Which rows are missing, and which are too many; empty: they are the same.
+    """Describe which rows are missing, and which are too many; empty: they are equal.
 
     >>> difference([(1,), (2,), (2,)], [(2,), (3,)])
     'missing: [(3,)]; too many: [(1,), (2,)]'

@@ -297,7 +297,9 @@ class Views:
 
     def _shown_by_clock(self) -> list[int]:
         """For each view that reads the clock, the LSN up to which its rows count."""
-        return [each.view.cause for each in self if CLOCK in each.planned.inputs]
+        plans = ((each, each.planned.plan) for each in self)
+        found = [each for each, plan in plans if plan is not None and not plan.is_constant]
+        return [each.view.cause for each in found if CLOCK in each.planned.inputs]
 
     def _intervals(self) -> list[float]:
         """For each view with EMIT EVERY, the seconds from one tick to the next."""

@@ -1,6 +1,6 @@
 -- Queries of the catalog, as clients send them; after each name, how many rows it gives.
 
--- name: jdbc tables: 3
+-- name: jdbc tables: 2
 SELECT NULL AS TABLE_CAT, n.nspname AS TABLE_SCHEM, c.relname AS TABLE_NAME, CASE n.nspname ~
 '^pg_' OR n.nspname = 'information_schema' WHEN true THEN CASE WHEN n.nspname = 'pg_catalog' OR
 n.nspname = 'information_schema' THEN CASE c.relkind WHEN 'r' THEN 'SYSTEM TABLE' WHEN 'v' THEN

@@ -24,18 +24,17 @@ def made():
 @pytest.mark.parametrize(
     ("command", "lines"),
     [
-        (r"\d", ["public|dear|view|millstream", "public|trades|table|millstream"]),
+        (r"\d", ["public|dear|materialized view|millstream", "public|trades|table|millstream"]),
         (r"\dt", ["public|trades|table|millstream", "public|users|table|millstream"]),
-        (r"\dv", ["public|dear|view|millstream"]),
-        (r"\dv d*", ["public|dear|view|millstream"]),
+        (r"\dm", ["public|dear|materialized view|millstream"]),
+        (r"\dm d*", ["public|dear|materialized view|millstream"]),
         (r"\di", ["public|users_pkey|index|millstream|users"]),
         (r"\l", ["millstream|millstream|UTF8|C|C||libc|"]),
         (r"\dn", ["public|millstream"]),
         (r"\du", ["tester||{}"]),
         (r"\d users", ["id|bigint||not null|", "worth|numeric(10,2)|||", "tags|text[]|||"]),
         (r"\d users", ['    "users_pkey" PRIMARY KEY, btree (id)']),
-        (r"\d+ dear", ["price|double precision||||plain|", "View definition:"]),
-        (r"\sv dear", ["SELECT symbol, price FROM trades WHERE price > 100"]),
+        (r"\d+ dear", ["price|double precision||||plain|||", "View definition:"]),
         (r"\dt+", ["public|users|table|millstream|permanent|heap|0 bytes|"]),
         (r"\df", []),
         (r"\dT", []),
@@ -157,7 +156,7 @@ def test_sqlalchemy(made):
     engine = sa.create_engine(f"postgresql+psycopg://tester@127.0.0.1:{made.port}/millstream")
     inspector = sa.inspect(engine)
     assert {"trades", "users"} <= set(inspector.get_table_names())
-    assert inspector.get_view_names() == ["dear"]
+    assert inspector.get_materialized_view_names() == ["dear"]
     assert inspector.get_view_definition("dear").startswith("SELECT symbol")
     assert inspector.get_pk_constraint("users")["constrained_columns"] == ["id"]
     assert inspector.get_foreign_keys("users") == inspector.get_indexes("users") == []

@@ -1,11 +1,14 @@
 import asyncio
 import struct
+import threading
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import psycopg
 import pytest
 from psycopg.types.json import Json
+
+from millstream.testing import Background
 
 COLUMNS = """id BIGINT PRIMARY KEY, a BOOLEAN, b TINYINT, c SMALLINT, d INTEGER, e REAL, f DOUBLE,
 g DECIMAL(20, 4), h VARCHAR, i BINARY, j DATE, k TIMESTAMP, l INTERVAL, m ARRAY<BIGINT>,
@@ -154,6 +157,81 @@ def test_describe_before_values_are_known(served):
     assert found[2][1][:5] == b"\0\2at\0"
     assert found[4][1] == struct.pack("!hII", 2, 20, 1184)
     raw.close()
+
+
+def test_describe_runs_nothing(served):
+    served.db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+    raw = served.raw()
+    raw.start()
+    raw.send(b"Q", b"LISTEN heard\0")
+    raw.until(b"Z")
+    for sql, oids in (
+        (b"SELECT pg_sleep(3600)", []),
+        (b"SELECT pg_notify('heard', 'x')", []),
+        (b"SELECT pg_notify($1, $2)", [25, 25]),
+        (b"SELECT set_config('my.x', 'changed', false)", []),
+        (b"INSERT INTO t VALUES ($1)", [20]),
+        (b"SELECT $1, $2::int, id FROM t WHERE id = $3 LIMIT $4", [25, 23, 20, 20]),
+        (b"SELECT CASE WHEN id = $1 THEN $2 END FROM t", [20, 25]),
+        (b"SELECT $1::int4 + 1, version()", [23]),
+    ):
+        raw.send(b"P", b"\0" + sql + b"\0\0\0")
+        raw.send(b"D", b"S\0")
+        raw.send(b"S")
+        found = raw.until(b"Z")
+        kinds = b"".join(kind for kind, _ in found)
+        assert kinds == (b"1tnZ" if sql.startswith(b"INSERT") else b"1tTZ"), sql
+        assert found[1][1] == struct.pack(f"!h{len(oids)}I", len(oids), *oids), sql
+    raw.close()
+    with served.connect() as client:
+        with pytest.raises(psycopg.errors.UndefinedObject):
+            client.execute("SHOW my.x")
+        heard = []
+        client.add_notify_handler(lambda each: heard.append(each.payload))
+        client.execute("LISTEN heard")
+        assert client.execute("SELECT id FROM t").fetchall() == []
+        client.execute("SELECT set_config('my.x', 'changed', false)")
+        assert client.execute("SELECT current_setting('my.x')").fetchone() == ("changed",)
+        client.execute("SELECT pg_notify(%s, %s)", ["heard", "y"])
+        assert heard == ["y"]
+
+
+def test_what_is_described_is_what_comes(served):
+    """An INT8 parameter stays one, however small its value is."""
+    raw = served.raw()
+    raw.start()
+    raw.send(b"P", b"p\0SELECT $1 AS a, $2 AS b\0" + struct.pack("!hII", 2, 20, 25))
+    raw.send(b"D", b"Sp\0")
+    value = struct.pack("!q", 5)
+    given = struct.pack("!hhhhi", 2, 1, 0, 2, len(value)) + value + struct.pack("!i", 1) + b"x"
+    raw.send(b"B", b"\0p\0" + given + struct.pack("!hh", 1, 1))
+    raw.send(b"E", b"\0\0\0\0\0")
+    raw.send(b"S")
+    found = raw.until(b"Z")
+    assert b"".join(kind for kind, _ in found) == b"1tT2DCZ"
+    assert found[1][1] == struct.pack("!hII", 2, 20, 25)
+    assert found[4][1] == struct.pack("!hi", 2, 8) + value + struct.pack("!i", 1) + b"x"
+    raw.close()
+
+
+def test_a_describe_that_takes_long_can_be_cancelled(served, monkeypatch):
+    """Spark may have to be started to know the columns of a query."""
+    began, ends = threading.Event(), threading.Event()
+
+    def slowly(*_):
+        began.set()
+        ends.wait(60)
+
+    with served.connect() as client:
+        with monkeypatch.context() as patched:
+            patched.setattr("millstream.server.postgres.runner.bind", slowly)
+            asked = Background(lambda: client.execute("SELECT 1 AS one", binary=True))
+            assert began.wait(60)
+            client.cancel_safe()
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                asked.result()
+            ends.set()
+        assert client.execute("SELECT 1").fetchone() == (1,)
 
 
 def test_async_connections(served):

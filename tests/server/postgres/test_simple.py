@@ -54,7 +54,7 @@ def test_an_error_has_its_place_and_a_hint(served):
         ("INSERT INTO t VALUES (1)", psycopg.errors.UniqueViolation),
         ("DROP TABLE nothing", psycopg.errors.UndefinedTable),
         ("SELECT id FROM t WHERE id = 'x'", psycopg.errors.DatatypeMismatch),
-        ("SELECT 1 / 0 AS x FROM t", psycopg.errors.DataException),
+        ("SELECT 1 / 0 AS x FROM t", psycopg.errors.DivisionByZero),
         ("GRANT ALL ON t TO me", psycopg.errors.FeatureNotSupported),
         ("SELEKT 1", psycopg.errors.SyntaxError),
     ],
@@ -116,9 +116,8 @@ def test_settings(served):
         assert client.execute("SHOW TIME ZONE").fetchone() == ("UTC",)
         client.execute("SET TIME ZONE 'UTC'; RESET ALL; DISCARD ALL; SET SESSION a.b = 'c'")
         assert client.execute("SHOW a.b").fetchone() == ("c",)
-        for sql in ("SET client_encoding TO 'latin1'", "SET TimeZone TO 'Europe/Berlin'"):
-            with pytest.raises(psycopg.errors.FeatureNotSupported):
-                client.execute(sql)
+        with pytest.raises(psycopg.errors.FeatureNotSupported):
+            client.execute("SET client_encoding TO 'latin1'")
         with pytest.raises(psycopg.errors.UndefinedObject):
             client.execute("SHOW nothing_like_it")
         assert len(client.execute("SHOW ALL").fetchall()) > 10

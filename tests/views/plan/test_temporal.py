@@ -41,6 +41,11 @@ def test_it_is_marked(text):
     assert (found.temporal, found.retracting) == ((1,), ())
 
 
+def test_further_conditions_filter_what_an_inner_join_gives():
+    found = plan(f"{JOINED} AND s.n > t.n AND t.n <> 3 LEFT JOIN u ON s.n = u.n WHERE s.n < 9")
+    assert found.spark_sql.endswith(" WHERE (s.n < 9) AND (s.n > t.n) AND (t.n <> 3)")
+
+
 def test_a_view_begins_with_the_rows_of_the_other_tables():
     found = plan("s JOIN t FOR SYSTEM_TIME AS OF s.ts USING (k) JOIN u ON s.k = u.k")
     assert (found.inputs, found.temporal, found.retracting) == (("s", "t", "u"), (1,), (2,))
@@ -51,7 +56,11 @@ def test_a_view_begins_with_the_rows_of_the_other_tables():
     [
         ("s JOIN s2 FOR SYSTEM_TIME AS OF s.ts ON s.k = s2.k", "s2 is none"),
         ("s JOIN t FOR SYSTEM_TIME AS OF s.ts ON s.n = t.n", "by the table's key"),
-        ("s JOIN t FOR SYSTEM_TIME AS OF s.ts ON s.k = t.k AND s.n > t.n", "by the table's key"),
+        ("s LEFT JOIN t FOR SYSTEM_TIME AS OF s.ts ON s.k = t.k AND s.n > t.n", "table's key"),
+        (
+            "s JOIN t FOR SYSTEM_TIME AS OF s.ts ON s.k = t.k AND s.n > t.n FULL JOIN u ON TRUE",
+            "by the table's key",
+        ),
         ("s JOIN t FOR SYSTEM_TIME AS OF s.ts ON t.k = 1 + t.n", "by the table's key"),
         ("s RIGHT JOIN t FOR SYSTEM_TIME AS OF s.ts ON s.k = t.k", "with JOIN and LEFT JOIN"),
         (

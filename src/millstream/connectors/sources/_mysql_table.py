@@ -185,7 +185,7 @@ class RowMaker:
         for each, column, given in zip(self.columns, self._schema.columns, values, strict=True):
             given = "" if each.type == "set" and given == "empty set" else given  # noqa: PLW2901
             try:
-                row.append(column.type.check(value(each, column.type, given)))
+                row.append(column.check(value(each, column.type, given)))
             except (InvalidValueError, SchemaMismatchError) as error:
                 if not self._nullify or column.name in self._schema.key:
                     raise ConnectorFailedError(

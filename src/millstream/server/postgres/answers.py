@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream.server.postgres import codec
 from millstream.server.postgres.errors import ProtocolError
-from millstream.server.postgres.types import TEXT, data_rows, oid_of, size_of, writer
+from millstream.server.postgres.types import TEXT, data_rows, oid_of, size_of, typmod_of, writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -16,9 +16,26 @@ if TYPE_CHECKING:
     from millstream.model.result import Result
     from millstream.model.schema import Schema
     from millstream.model.types import SqlType
+    from millstream.server.postgres.styles import Style
 
-Columns = tuple[tuple[str, int, int], ...]
-"""Of each column its name, the OID of its type, and the size of that."""
+
+class PgColumn(NamedTuple):
+    """A column of an answer.
+
+    Attributes:
+        name: its name.
+        oid: of its type.
+        size: of its values, in bytes; -1 when they differ.
+        typmod: the modifier of its type; -1: it has none.
+    """
+
+    name: str
+    oid: int = TEXT
+    size: int = -1
+    typmod: int = -1
+
+
+Columns = tuple[PgColumn, ...]
 
 
 @dataclass(slots=True)
@@ -47,11 +64,14 @@ class Answer:
             return codec.NO_DATA
         return codec.row_description(self.columns, expand(formats, len(self.columns)))
 
-    def encode(self, formats: Sequence[int], count: int) -> tuple[bytes, int]:
+    def encode(self, formats: Sequence[int], count: int, style: Style) -> tuple[bytes, int]:
         """DataRow messages of the next rows, and their number."""
         columns = self.columns or ()
         codes = expand(formats, len(columns))
-        writers = [writer(oid, code) for (_, oid, _), code in zip(columns, codes, strict=True)]
+        writers = [
+            writer(each.oid, code, each.typmod, style)
+            for each, code in zip(columns, codes, strict=True)
+        ]
         rows = list(islice(self.rows, count))
         self.sent += len(rows)
         return data_rows(rows, writers), len(rows)
@@ -87,10 +107,10 @@ def labelled(schema: Schema, labels: Sequence[str]) -> Columns:
     return tuple([column(label, each.type) for label, each in pairs])
 
 
-def column(name: str, of: SqlType) -> tuple[str, int, int]:
+def column(name: str, of: SqlType) -> PgColumn:
     """A column of a name and a type."""
     oid = oid_of(of)
-    return name, oid, size_of(oid)
+    return PgColumn(name, oid, size_of(oid), typmod_of(of))
 
 
 _FEW = 64
@@ -108,7 +128,7 @@ def of_result(result: Result) -> Answer:
 def of_texts(names: Sequence[str], rows: Iterable[Sequence[str]], tag: str = "SHOW") -> Answer:
     """An answer of texts, as SHOW gives."""
     made = list(rows)
-    return Answer(tag, tuple((name, TEXT, -1) for name in names), iter(made), small=len(made))
+    return Answer(tag, tuple(map(PgColumn, names)), iter(made), small=len(made))
 
 
 def tag(status: str) -> str:

@@ -15,20 +15,31 @@ from millstream.server.postgres.parameters import read_value
 from millstream.server.postgres.prepared import read_execute, read_prepare
 from millstream.server.postgres.runner import parameter_oids
 from millstream.server.postgres.text import Text, prepared, statements
-from millstream.server.postgres.types import INT2, INT4, INT8, JSON, JSONB, TEXT, UNKNOWN, type_of
+from millstream.server.postgres.types import (
+    BY_OID,
+    INT2,
+    INT4,
+    INT8,
+    JSON,
+    JSONB,
+    TEXT,
+    UNKNOWN,
+    type_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from millstream.engine.prepare import Bound
     from millstream.model.types import SqlType
-    from millstream.server.postgres.answers import Columns
+    from millstream.server.postgres.answers import Columns, PgColumn
     from millstream.server.postgres.runner import Runner
     from millstream.server.postgres.wire import Wire
 
 _OPEN: Final = (0, UNKNOWN, JSON, JSONB)
 """Types of parameters that say less than the place of the parameter does."""
 _INTEGERS: Final = {INT2, INT4, INT8}
+_ARRAYS: Final = {BY_OID[each].array for each in _INTEGERS}
 _PIECE: Final = 1000
 _MOST: Final = 10_000
 _LONG: Final = 1 << 16
@@ -253,7 +264,7 @@ class Backend:
         if answer.columns is None:
             return False
         if answer.small >= 0 and not limit:
-            self._wire.send(answer.encode(formats, answer.small)[0])
+            self._wire.send(answer.encode(formats, answer.small, self._runner.settings.style)[0])
             return False
         left = limit
         while True:
@@ -316,9 +327,9 @@ class Backend:
         """The values of parameters."""
         await self._find_types(statement)
         types = statement.types or (None,) * len(sent)
-        read_as = self._read_as(statement)
+        read_as, zone = self._read_as(statement), self._runner.settings.style.zone
         return [
-            read_value(data, oid, code, of)
+            read_value(data, oid, code, zone=zone, of=of)
             for data, oid, code, of in zip(sent, read_as, codes, types, strict=False)
         ]
 
@@ -492,4 +503,10 @@ def _as_described(columns: Columns | None, described: Columns | None) -> Columns
     if names != told:
         return columns
     pairs = zip(columns, described, strict=True)
-    return tuple([two if {one[1], two[1]} <= _INTEGERS else one for one, two in pairs])
+    return tuple([two if _are_integers(one, two) else one for one, two in pairs])
+
+
+def _are_integers(one: PgColumn, other: PgColumn) -> bool:
+    """Whether both are integers, or both arrays of integers."""
+    oids = {one.oid, other.oid}
+    return oids <= _INTEGERS or oids <= _ARRAYS

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from millstream.model.names import quote_name
-from millstream.server.postgres.answers import columns_of
+from millstream.server.postgres.answers import PgColumn, columns_of
 from millstream.server.postgres.errors import PostgresError
 from millstream.server.postgres.options import (
     Options,
@@ -16,7 +16,7 @@ from millstream.server.postgres.options import (
     split_options,
 )
 from millstream.server.postgres.text import Text
-from millstream.server.postgres.types import INT8, TEXT
+from millstream.server.postgres.types import INT8
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 _OPTIONS: Final = ("snapshot", "start", "progress", "timeout", "backpressure", "buffer_rows")
 _FIRST: Final = (
-    ("_lsn", INT8, 8),
-    ("_op", TEXT, -1),
-    ("_weight", INT8, 8),
-    ("_token", TEXT, -1),
+    PgColumn("_lsn", INT8, 8),
+    PgColumn("_op"),
+    PgColumn("_weight", INT8, 8),
+    PgColumn("_token"),
 )
 
 

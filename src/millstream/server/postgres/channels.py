@@ -19,14 +19,16 @@ class ClientChannels:
 
     Args:
         deliver: sends a message when the client may have one.
+        process: the number of the connection, which its own notifications come from.
 
     Attributes:
         names: of the channels.
     """
 
-    def __init__(self, deliver: Callable[[bytes], None]) -> None:
+    def __init__(self, deliver: Callable[[bytes], None], process: int) -> None:
         self.names: set[str] = set()
         self._deliver = deliver
+        self._process = process
         self._listener: AsyncListener | None = None
         self._task: asyncio.Task[None] | None = None
         self._own: dict[tuple[str, str], asyncio.Event] = {}
@@ -65,9 +67,10 @@ class ClientChannels:
     async def _read(self, listener: AsyncListener) -> None:
         try:
             async for each in listener:
-                if each.channel in self.names:
-                    self._deliver(codec.notification(each.channel, each.payload))
                 own = self._own.pop((each.channel, each.payload), None)
+                if each.channel in self.names:
+                    process = 0 if own is None else self._process
+                    self._deliver(codec.notification(process, each.channel, each.payload))
                 if own is not None:
                     own.set()
         except Error:  # the database closes

@@ -244,11 +244,11 @@ def error_or_notice(kind: bytes, fields: Mapping[str, str]) -> bytes:
     return message(kind, body + b"\0")
 
 
-def row_description(columns: Sequence[tuple[str, int, int]], formats: Sequence[int]) -> bytes:
-    """RowDescription: of each column name, OID and size, and its format."""
+def row_description(columns: Sequence[tuple[str, int, int, int]], formats: Sequence[int]) -> bytes:
+    """RowDescription: of each column name, OID, size and modifier, and its format."""
     parts = [_INT16.pack(len(columns))]
-    for (name, oid, size), code in zip(columns, formats, strict=True):
-        parts += (text(name), _COLUMN.pack(0, 0, oid, size, -1, code))
+    for (name, oid, size, typmod), code in zip(columns, formats, strict=True):
+        parts += (text(name), _COLUMN.pack(0, 0, oid, size, typmod, code))
     return message(b"T", b"".join(parts))
 
 
@@ -268,9 +268,9 @@ def copy_response(kind: bytes, columns: int, code: int) -> bytes:
     return message(kind, bytes([code]) + struct.pack(f"!h{columns}h", columns, *[code] * columns))
 
 
-def notification(channel: str, payload: str) -> bytes:
-    """NotificationResponse. Who sent it is not known: the process is 0."""
-    return message(b"A", _INT32.pack(0) + text(channel) + text(payload))
+def notification(process: int, channel: str, payload: str) -> bytes:
+    """NotificationResponse; the process is that of the sender, 0 if it is not known."""
+    return message(b"A", _INT32.pack(process) + text(channel) + text(payload))
 
 
 def protocol_version(refused: Sequence[str]) -> bytes:

@@ -13,11 +13,12 @@ from millstream.server.postgres import codec
 from millstream.server.postgres.auth import MECHANISM, Scram, wrong_password
 from millstream.server.postgres.backend import Backend
 from millstream.server.postgres.errors import PostgresError, ProtocolError, fields_of
-from millstream.server.postgres.settings import REPORTED
+from millstream.server.postgres.settings import REPORTED, startup_options
 
 if TYPE_CHECKING:
     from millstream.server.postgres.runner import Runner
     from millstream.server.postgres.server import PostgresServer
+    from millstream.server.postgres.settings import Settings
     from millstream.server.roles import Identity
 
 _MOST_UNREAD: Final = 1 << 20
@@ -44,7 +45,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
         self.process = server.next_process()
-        self.secret = secrets.randbits(32)
+        self.secret = secrets.randbits(31)  # some clients read it as a signed number
         self._frames = codec.Frames(_BEFORE_LOGIN, is_startup=True)
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
@@ -302,12 +303,23 @@ class Connection(asyncio.Protocol):
         self.identity = identity
         self.send(codec.AUTHENTICATION_OK)
         self._runner = runner = self._server.runner(identity, self)
-        runner.settings.set("session_authorization", user)
-        for name, value in given.items():
-            if name not in {"user", "database", "options", "replication"} and "." not in name:
-                with contextlib.suppress(PostgresError):
-                    runner.settings.set(name, value)
+        self._set_up(runner.settings, user, given)
         return identity
+
+    @staticmethod
+    def _set_up(settings: Settings, user: str, given: dict[str, str]) -> None:
+        """Take the settings of the start-up message, or end the connection."""
+        settings.start("session_authorization", user)
+        others = ("user", "database", "options", "replication")
+        pairs = [pair for pair in given.items() if pair[0] not in others]
+        for name, value in (*startup_options(given.get("options", "")), *pairs):
+            if name.startswith("_pq_."):
+                continue
+            try:
+                settings.start(name, value)
+            except PostgresError as error:
+                error.is_fatal = True
+                raise
 
     async def _check_password(self, scram: Scram) -> None:
         self.send(codec.sasl_mechanisms([MECHANISM]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass
+from datetime import UTC
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,15 +14,17 @@ from millstream.formats.text import text_value
 from millstream.server.postgres.errors import PostgresError
 from millstream.server.postgres.options import check_names, flag, read_options
 from millstream.server.postgres.parameters import read_text, read_value
-from millstream.server.postgres.types import JSON, oid_of, writer
+from millstream.server.postgres.types import JSON, oid_of, writer, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from datetime import tzinfo
 
     from millstream.engine.session import Session
     from millstream.model.schema import Schema
     from millstream.model.types import SqlType
     from millstream.server.postgres.answers import Columns
+    from millstream.server.postgres.styles import Style
     from millstream.server.postgres.text import Text, Token
 
 _OPTIONS: Final = ("format", "header", "delimiter", "null", "quote", "escape", "encoding")
@@ -181,8 +184,14 @@ def _closing(tokens: Sequence[Token], place: int, text: Text) -> int:
 # ---- from the client
 
 
-def insert(session: Session, copy: Copy, data: bytes) -> int:
+def insert(session: Session, copy: Copy, data: bytes, zone: tzinfo) -> int:
     """Add the rows that a client has sent, all or none; returns how many.
+
+    Args:
+        session: where they are added.
+        copy: how they were sent.
+        data: what was sent.
+        zone: of times that name none.
 
     Raises:
         PostgresError: they cannot be read.
@@ -191,16 +200,17 @@ def insert(session: Session, copy: Copy, data: bytes) -> int:
     schema = session.context.find(copy.name).schema
     names = [_column(schema, name) for name in copy.columns] or list(schema.names)
     columns = [schema.columns[schema.names.index(name)] for name in names]
-    if copy.form == "csv" and not any(each.type.kind in _WRITTEN_OTHERWISE for each in columns):
+    own = _WRITTEN_OTHERWISE if zone is UTC else (*_WRITTEN_OTHERWISE, "TIMESTAMP")
+    if copy.form == "csv" and not any(each.type.kind in own for each in columns):
         _, _, rest = data.partition(b"\n") if copy.has_header else (b"", b"", data)
         head = copy.delimiter.join('"' + name.replace('"', '""') + '"' for name in names)
         whole = head.encode() + b"\n" + rest
         return session.insert_csv(copy.name, whole, delimiter=copy.delimiter)
     types = [column.type for column in columns]
     if copy.form == "binary":
-        read = list(_binary_rows(data, types))
+        read = list(_binary_rows(data, types, zone))
     else:
-        read = list(_text_rows(data, types, copy))
+        read = list(_text_rows(data, types, copy, zone))
     if names != list(schema.names):
         places = [names.index(name) if name in names else -1 for name in schema.names]
         read = [tuple(row[at] if at >= 0 else None for at in places) for row in read]
@@ -217,7 +227,9 @@ def _column(schema: Schema, name: str) -> str:
 _ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-def _text_rows(data: bytes, types: Sequence[SqlType], copy: Copy) -> Iterator[tuple[Any, ...]]:
+def _text_rows(
+    data: bytes, types: Sequence[SqlType], copy: Copy, zone: tzinfo
+) -> Iterator[tuple[Any, ...]]:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -229,7 +241,7 @@ def _text_rows(data: bytes, types: Sequence[SqlType], copy: Copy) -> Iterator[tu
             raise _bad_line(number, f"{len(fields)} fields for {len(oids)} columns")
         try:
             yield tuple(
-                None if field is None else _field(field, of, oid)
+                None if field is None else _field(field, of, oid, zone)
                 for field, of, oid in zip(fields, types, oids, strict=True)
             )
         except (ValueError, ArithmeticError, Error) as error:
@@ -266,7 +278,7 @@ def _csv_lines(text: str, copy: Copy) -> Iterator[list[str | None]]:
             fields, number = [], number + 1
 
 
-def _field(text: str, of: SqlType, oid: int) -> Any:  # noqa: ANN401 - of any type
+def _field(text: str, of: SqlType, oid: int, zone: tzinfo) -> Any:  # noqa: ANN401 - of any type
     """A field as PostgreSQL writes it; or, where that is something else, as JSON and CSV do."""
     is_own = (
         oid == JSON
@@ -274,7 +286,7 @@ def _field(text: str, of: SqlType, oid: int) -> Any:  # noqa: ANN401 - of any ty
         or (of.kind == "BINARY" and not text.startswith("\\"))
         or (of.kind == "INTERVAL" and "P" in text)
     )
-    return text_value(of, text) if is_own else read_text(text, oid)
+    return text_value(of, text) if is_own else read_text(text, oid, zone)
 
 
 def _bad_line(number: int, why: str) -> PostgresError:
@@ -296,13 +308,13 @@ def _unescaped(field: str) -> str:
     return "".join(parts)
 
 
-def _binary_rows(data: bytes, types: Sequence[SqlType]) -> Iterator[tuple[Any, ...]]:
+def _binary_rows(data: bytes, types: Sequence[SqlType], zone: tzinfo) -> Iterator[tuple[Any, ...]]:
     columns = [(each, oid_of(each)) for each in types]
     if data[:11] != _SIGNATURE or len(data) < 19:
         raise PostgresError("COPY file signature not recognized", sqlstate="22P04")
     try:
         place = 19 + int.from_bytes(data[15:19], "big")
-        while True:
+        while place < len(data):  # some clients leave out the trailer
             (count,) = struct.unpack_from("!h", data, place)
             place += 2
             if count == -1:
@@ -316,8 +328,10 @@ def _binary_rows(data: bytes, types: Sequence[SqlType]) -> Iterator[tuple[Any, .
                 (length,) = struct.unpack_from("!i", data, place)
                 place += 4
                 value = None if length < 0 else data[place : place + length]
-                row.append(read_value(value, oid, 1, of))
                 place += max(length, 0)
+                if place > len(data):
+                    raise PostgresError("COPY data ends too early", sqlstate="22P04")
+                row.append(read_value(value, oid, 1, zone=zone, of=of))
             yield tuple(row)
     except struct.error as error:
         raise PostgresError("COPY data ends too early", sqlstate="22P04") from error
@@ -331,39 +345,46 @@ _TO_ESCAPE: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r":
 class CopyWriter:
     """Writes rows as COPY data, one piece for each row.
 
+    The header of the binary format comes with the first piece, as clients expect it.
+
     Args:
         columns: of the rows.
         copy: the format; None: text.
+        style: how text has times.
     """
 
-    def __init__(self, columns: Columns, copy: Copy | None = None) -> None:
+    def __init__(self, columns: Columns, copy: Copy | None, style: Style) -> None:
         self._form = "text" if copy is None else copy.form
         self._delimiter = "\t" if copy is None else copy.delimiter
         self._null = "\\N" if copy is None else copy.null
-        self._names = [name for name, _, _ in columns]
+        self._names = [each.name for each in columns]
         code = int(self._form == "binary")
-        self._writers = [writer(oid, code) for _, oid, _ in columns]
+        self._writers = [writer(each.oid, code, each.typmod, style) for each in columns]
+        self._head = _SIGNATURE + bytes(8) if code else b""
         self.code = code
 
     def begin(self, *, has_header: bool) -> bytes:
-        """What comes before the first row."""
-        if self._form == "binary":
-            return _SIGNATURE + bytes(8)
+        """The line of names, if there is one."""
+        has_header = has_header and self._form != "binary"
         return self._line([self._quoted(name) for name in self._names]) if has_header else b""
 
     def end(self) -> bytes:
         """What comes after the last row."""
-        return b"\xff\xff" if self._form == "binary" else b""
+        return self._headed(b"\xff\xff") if self._form == "binary" else b""
+
+    def _headed(self, data: bytes) -> bytes:
+        head, self._head = self._head, b""
+        return head + data
 
     def rows(self, rows: Iterable[Sequence[Any]]) -> Iterator[bytes]:
         """One piece for each row."""
         for row in rows:
             made = [
-                None if value is None else write(value)
+                None if value is None else written(value, write)
                 for value, write in zip(row, self._writers, strict=True)
             ]
             if self._form == "binary":
-                yield self._binary(made)
+                yield self._headed(self._binary(made))
             else:
                 yield self._line(
                     [self._null if each is None else self._quoted(each.decode()) for each in made]

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from millstream.errors import Error, SqlError
+from millstream.errors import (
+    DuplicateKeyError,
+    Error,
+    ExpressionError,
+    RowError,
+    SchemaMismatchError,
+    SqlColumnError,
+    SqlError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,6 +113,16 @@ _STATES: Final = {
 }
 
 
+_OF_VALUES: Final = {
+    "division by zero": "22012",
+    "a value is out of the range of its type": "22003",
+    "is longer than VARCHAR": "22001",
+    "NOT NULL": "23502",
+    "cannot be read as": "22P02",
+}
+"""Codes of errors in expressions and rows, by what their messages say."""
+
+
 def sqlstate(error: BaseException) -> str:
     """PostgreSQL's code for an error.
 
@@ -115,6 +133,12 @@ def sqlstate(error: BaseException) -> str:
     if isinstance(error, PostgresError):
         return error.sqlstate
     if isinstance(error, Error):
+        if isinstance(error, SqlColumnError) and error.message.startswith("there is no function"):
+            return "42883"
+        if isinstance(error, ExpressionError | SchemaMismatchError):
+            for words, state in _OF_VALUES.items():
+                if words in error.message:
+                    return state
         for kind in type(error).__mro__:
             found = _STATES.get(getattr(kind, "code", ""))
             if found:
@@ -144,7 +168,25 @@ def fields_of(
         "H": "" if shown is None else shown.hint,
         "P": str(position) if position else "",
         "R": "" if shown is None else shown.code,
+        **_named_in(error),
     }
+
+
+def _named_in(error: BaseException) -> dict[str, str]:
+    """Detail, schema, table, column and constraint, of an error that knows them."""
+    if isinstance(error, PostgresError):
+        return {} if error.__cause__ is None else _named_in(error.__cause__)
+    if isinstance(error, DuplicateKeyError) and error.table:
+        names, values = ", ".join(error.columns), ", ".join(map(str, error.key))
+        return {
+            "D": f"Key ({names})=({values}) already exists.",
+            "s": "public",
+            "t": error.table,
+            "n": f"{error.table}_pkey",
+        }
+    if isinstance(error, RowError) and error.column:
+        return {"c": error.column}
+    return {}
 
 
 def notice(text: str, *, hint: str = "", severity: str = "WARNING") -> dict[str, str]:

@@ -9,25 +9,29 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.formats.text import DECODER, json_value
+from millstream.formats.text import DECODER, bytea, json_value
 from millstream.server.postgres import types as pg
 from millstream.server.postgres.errors import PostgresError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import tzinfo
 
     from millstream.model.types import SqlType
 
     Reader = Callable[[Any], Any]
 
 
-def read_value(data: bytes | None, oid: int, code: int, of: SqlType | None = None) -> Any:  # noqa: ANN401 - of any type
+def read_value(
+    data: bytes | None, oid: int, code: int, *, zone: tzinfo = UTC, of: SqlType | None = None
+) -> Any:  # noqa: ANN401 - of any type
     """The value of a parameter.
 
     Args:
         data: as it was sent; None: NULL.
         oid: its type.
         code: 0 when it is text, 1 when it is binary.
+        zone: of a time that names none.
         of: the type of its column, which says what is in JSON; None: it is no JSON.
 
     Raises:
@@ -39,22 +43,26 @@ def read_value(data: bytes | None, oid: int, code: int, of: SqlType | None = Non
         if oid in _JSONS and of is not None:
             return json_value(of, (_TEXT, _BINARY)[code][oid](data if code else data.decode()))
         if code == 0:
-            return read_text(data.decode(), oid)
+            return read_text(data.decode(), oid, zone)
         element = pg.ELEMENTS.get(oid)
         if element is not None:
             return _array_binary(data, element)
-        return _BINARY.get(oid, _utf8)(data)
+        value = _BINARY.get(oid, _utf8)(data)
+        return value.replace(tzinfo=zone).astimezone(UTC) if oid == pg.TIMESTAMP else value
     except (ValueError, struct.error, ArithmeticError, IndexError, RecursionError) as error:
         known = pg.BY_OID.get(oid)
         name = "text" if known is None else known.name
         raise PostgresError(f"invalid input for type {name}", sqlstate="22P02") from error
 
 
-def read_text(text: str, oid: int) -> Any:  # noqa: ANN401 - of any type
+def read_text(text: str, oid: int, zone: tzinfo = UTC) -> Any:  # noqa: ANN401 - of any type
     """The value that a text stands for."""
     element = pg.ELEMENTS.get(oid)
     if element is not None:
-        return [None if each is None else read_text(each, element) for each in array_items(text)]
+        items = array_items(text)
+        return [None if each is None else read_text(each, element, zone) for each in items]
+    if oid in {pg.TIMESTAMP, pg.TIMESTAMPTZ}:
+        return _moment(text, zone)
     return _TEXT.get(oid, str)(text)
 
 
@@ -72,73 +80,79 @@ def _bool(text: str) -> bool:
     return word in _TRUE
 
 
-def _moment(text: str) -> datetime:
+def _moment(text: str, zone: tzinfo) -> datetime:
     made = datetime.fromisoformat(text.strip())
-    return made.replace(tzinfo=UTC) if made.tzinfo is None else made.astimezone(UTC)
+    return (made.replace(tzinfo=zone) if made.tzinfo is None else made).astimezone(UTC)
 
 
 def _day(text: str) -> date:
-    return date.fromisoformat(text.strip()[:10])
+    plain = text.strip()
+    return datetime.fromisoformat(plain).date() if len(plain) > 10 else date.fromisoformat(plain)
 
 
-def _bytea(text: str) -> bytes:
-    if text.startswith("\\x"):
-        return bytes.fromhex(text[2:])
-    parts = re.sub(r"\\(\\|[0-7]{3})", _escaped_byte, text)
-    return parts.encode("latin-1")
-
-
-def _escaped_byte(found: re.Match[str]) -> str:
-    return "\\" if found[1] == "\\" else chr(int(found[1], 8))
-
-
+_SECOND: Final = 1_000_000
 _UNITS: Final = {
-    "day": 86400,
-    "hour": 3600,
-    "hr": 3600,
-    "minute": 60,
-    "min": 60,
-    "second": 1,
-    "sec": 1,
-    "week": 604800,
-    "millisecond": 0.001,
-    "ms": 0.001,
-    "d": 86400,
-    "h": 3600,
-    "m": 60,
-    "s": 1,
+    **dict.fromkeys(("week", "w"), 604_800 * _SECOND),
+    **dict.fromkeys(("day", "d"), 86_400 * _SECOND),
+    **dict.fromkeys(("hour", "hr", "h"), 3600 * _SECOND),
+    **dict.fromkeys(("minute", "min", "m"), 60 * _SECOND),
+    **dict.fromkeys(("second", "sec", "s"), _SECOND),
+    **dict.fromkeys(("millisecond", "msec", "ms"), 1000),
+    **dict.fromkeys(("microsecond", "usec", "us"), 1),
 }
+"""Units of time, in microseconds."""
 _PART: Final = re.compile(
     r"\s*(?:(?P<sign>[+-])?(?P<h>\d+):(?P<m>\d\d)(?::(?P<s>\d\d(?:\.\d+)?))?"
     r"|(?P<number>[+-]?\d+(?:\.\d+)?)\s*(?P<unit>[a-z]+))",
     re.IGNORECASE,
 )
+_ISO_PART: Final = re.compile(r"([+-]?\d+(?:\.\d+)?)([WDHMS])", re.IGNORECASE)
 
 
 def interval(text: str) -> timedelta:
-    """A length of time: ``1 day 02:00:00``, ``90 seconds``.
+    """A length of time: ``1 day 02:00:00``, ``90 seconds``, ``P1DT2H``.
 
-    >>> str(interval("1 day -00:00:01.5")), str(interval("500 ms"))
-    ('23:59:58.500000', '0:00:00.500000')
+    >>> str(interval("1 day -00:00:01.5")), str(interval("500 ms")), str(interval("PT-90S"))
+    ('23:59:58.500000', '0:00:00.500000', '-1 day, 23:58:30')
     """
-    total, place, text = timedelta(0), 0, text.strip()
+    text = text.strip()
+    if text[:1] in {"P", "p"}:
+        return _iso_interval(text)
+    is_ago = text.lower().endswith(" ago")
+    text = text.removeprefix("@").strip()
+    text = text[:-4].rstrip() if is_ago else text
+    total, place = 0, 0
     while place < len(text):
         part = _PART.match(text, place)
         if part is None:
             raise ValueError(text)
         place = part.end()
         if part["unit"]:
-            unit = part["unit"].lower()
-            unit = unit if unit in _UNITS else unit.removesuffix("s")
-            if unit not in _UNITS:
-                raise ValueError(unit)
-            total += float(part["number"]) * timedelta(seconds=_UNITS[unit])
-            continue
-        clock = timedelta(
-            hours=int(part["h"]), minutes=int(part["m"]), seconds=float(part["s"] or 0)
-        )
-        total += -clock if part["sign"] == "-" else clock
-    return total
+            total += _amount(part["number"], part["unit"].lower())
+        else:
+            clock = int(part["h"]) * 3600 * _SECOND + int(part["m"]) * 60 * _SECOND
+            clock += _amount(part["s"] or "0", "s")
+            total += -clock if part["sign"] == "-" else clock
+    return timedelta(microseconds=-total if is_ago else total)
+
+
+def _amount(number: str, unit: str) -> int:
+    """A number of a unit, in microseconds."""
+    unit = unit if unit in _UNITS else unit.removesuffix("s")
+    if unit not in _UNITS:
+        raise ValueError(unit)
+    return int((Decimal(number) * _UNITS[unit]).to_integral_value())
+
+
+def _iso_interval(text: str) -> timedelta:
+    days, _, clock = text[1:].upper().partition("T")
+    total = 0
+    for part, units in ((days, "WD"), (clock, "HMS")):
+        found = _ISO_PART.findall(part)
+        if "".join(n + unit for n, unit in found) != part or not {u for _, u in found} <= {*units}:
+            raise ValueError(text)
+        total += sum(_amount(number, unit.lower()) for number, unit in found)
+    return timedelta(microseconds=total)
 
 
 _ITEM: Final = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"]*))\s*', re.DOTALL)
@@ -183,10 +197,8 @@ _TEXT: Final[dict[int, Reader]] = {
     pg.FLOAT4: float,
     pg.FLOAT8: float,
     pg.NUMERIC: Decimal,
-    pg.BYTEA: _bytea,
+    pg.BYTEA: bytea,
     pg.DATE: _day,
-    pg.TIMESTAMP: _moment,
-    pg.TIMESTAMPTZ: _moment,
     pg.INTERVAL: interval,
     pg.JSON: DECODER.decode,
     pg.JSONB: DECODER.decode,

@@ -8,8 +8,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 from millstream.engine import points
-from millstream.engine.prepare import Bound, bind, describe
-from millstream.engine.statements import columns_of
+from millstream.engine.prepare import Bound, bind, columns_before, describe
 from millstream.errors import (
     QueryTimeoutError,
     SqlColumnError,
@@ -21,10 +20,11 @@ from millstream.model.names import quote_name
 from millstream.model.types import array_type
 from millstream.server.postgres import codec
 from millstream.server.postgres.answers import Answer, labelled, of_result, of_texts
-from millstream.server.postgres.catalog import calls_spark, reads_catalog, reads_nothing
+from millstream.server.postgres.catalog import calls_spark, cast_types, reads_catalog, reads_nothing
 from millstream.server.postgres.errors import PostgresError, cancelled, notice
 from millstream.server.postgres.functions import connection_functions
-from millstream.server.postgres.settings import Settings, assignment, reset_name
+from millstream.server.postgres.options import flag
+from millstream.server.postgres.settings import Settings, access_mode, assignment, reset_name
 from millstream.server.postgres.text import listed_places
 from millstream.server.postgres.types import TEXT, oid_of
 from millstream.sql.statements.statement import ShowKind
@@ -116,6 +116,7 @@ class Runner:
         self._wire = wire
         self.deallocate: Callable[[str | None], None] = lambda _: None
         self.has_written = False
+        self._is_read_only = False
         self._own: dict[str, Callable[[Text], Answer]] = {
             "BEGIN": self._begin,
             "START": self._begin,
@@ -212,6 +213,7 @@ class Runner:
             return await self.off_loop(partial(self._ask_catalog, text, values))
         self.is_reading = text.words[0] in QUERIES
         if not self.is_reading:
+            self.check_writable(text.words[0])
             self.has_written = True
         return await self.off_loop(partial(self._run, text, values))
 
@@ -237,6 +239,19 @@ class Runner:
             if error.sqlstate == _TOO_LARGE:
                 raise
             raise refused from None
+
+    def check_writable(self, word: str) -> None:
+        """Raise in a read-only transaction.
+
+        Raises:
+            PostgresError: it is one.
+        """
+        if self._is_read_only if self.status != b"I" else self.settings.is_read_only:
+            raise PostgresError(
+                f"cannot execute {word} in a read-only transaction",
+                sqlstate="25006",
+                hint="BEGIN READ WRITE, or SET default_transaction_read_only = off",
+            )
 
     async def off_loop(self, work: Callable[[], T], *, opens: bool = False) -> T:
         """Do something in another thread; what only reads ends after ``statement_timeout``."""
@@ -276,9 +291,9 @@ class Runner:
     async def encode(self, answer: Answer, formats: Sequence[int], count: int) -> tuple[bytes, int]:
         """The next rows of an answer as messages, and their number."""
         if answer.small >= 0:
-            return answer.encode(formats, count)
+            return answer.encode(formats, count, self.settings.style)
         self.is_reading = True
-        return await self.off_loop(partial(answer.encode, formats, count))
+        return await self.off_loop(partial(answer.encode, formats, count, self.settings.style))
 
     def gives_rows(self, text: Text) -> bool:
         """Whether a statement gives rows, by its first words."""
@@ -296,10 +311,13 @@ class Runner:
         return await self.off_loop(partial(self._parameter_types, text))
 
     def _parameter_types(self, text: Text) -> tuple[SqlType | None, ...]:
-        types: list[SqlType | None] = [None] * text.rewritten.count
         query = self.query_of(text)
-        if query is None or is_catalog(query):
-            return tuple(types)
+        if query is None:
+            return (None,) * text.rewritten.count
+        casts = cast_types(query)
+        if is_catalog(query):
+            return casts
+        types = [of if of is not None and of.kind == "ARRAY" else None for of in casts]
         made = query.rewritten
         try:
             found = describe(self.session.context, made.sql).types
@@ -341,7 +359,7 @@ class Runner:
             if of is not None and f"${number + 1}" not in lists:
                 known[at] = of
         try:
-            found = columns_of(context, describe(context, made.sql, known).statement)
+            found = columns_before(context, made.sql, known)
         except _REFUSED as refused:
             return self._of_postgres(text, refused, partial(self._catalog_columns, text))
         return None if found is None else labelled(*found)
@@ -356,13 +374,20 @@ class Runner:
 
     # ---- statements of a connection
 
-    def _begin(self, _: Text) -> Answer:
+    def _begin(self, text: Text) -> Answer:
         answer = Answer("BEGIN")
         if self.status != b"I":
             answer.notices.append(notice("there is already a transaction in progress"))
         else:
             self.status, self.has_written = b"T", False
+            self._is_read_only = self.settings.is_read_only
+        self._set_access(text)
         return answer
+
+    def _set_access(self, text: Text) -> None:
+        is_read_only = access_mode(text)
+        if is_read_only is not None:
+            self._is_read_only = is_read_only
 
     def _end(self, text: Text) -> Answer:
         undoes = text.words[0] in {"ROLLBACK", "ABORT"}
@@ -389,18 +414,30 @@ class Runner:
 
     def _set(self, text: Text) -> Answer:
         words = text.words[1:3]
-        if words[:1] == ("TRANSACTION",) or words == ("SESSION", "CHARACTERISTICS"):
-            return Answer("SET")  # an isolation level: each statement has its own snapshot anyway
+        # Of an isolation level nothing is kept: each statement has its own snapshot anyway.
+        if words[:1] == ("TRANSACTION",):
+            self._set_access(text)
+            return Answer("SET")
+        if words == ("SESSION", "CHARACTERISTICS"):
+            mode = access_mode(text)
+            if mode is not None:
+                on = "on" if mode else "off"
+                self._report(self.settings.set("default_transaction_read_only", on))
+            return Answer("SET")
         name, value = assignment(text)
+        if name.lower() == "transaction_read_only":
+            self._is_read_only = flag({name: value}, name)
         self._report(self.settings.set(name, value))
         return Answer("SET")
 
     def _reset(self, text: Text) -> Answer:
-        self.settings.reset(reset_name(text))
+        for each in self.settings.reset(reset_name(text)):
+            self._report(each)
         return Answer("RESET")
 
     def _discard(self, text: Text) -> Answer:
-        self.settings.reset("all")
+        for each in self.settings.reset("all"):
+            self._report(each)
         self.deallocate(None)
         return Answer(f"DISCARD {text.words[1] if len(text.words) > 1 else 'ALL'}")
 
@@ -418,6 +455,9 @@ class Runner:
         name = {"TIMEZONE": "TimeZone", "TRANSACTIONISOLATIONLEVEL": "transaction_isolation"}.get(
             name.upper(), name
         )
+        if name.lower() == "transaction_read_only":
+            on = self._is_read_only if self.status != b"I" else self.settings.is_read_only
+            return of_texts((name.lower(),), [("on" if on else "off",)])
         return of_texts((name.lower(),), [(self.settings.get(name),)])
 
     def _report(self, name: str | None) -> None:

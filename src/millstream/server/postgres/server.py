@@ -15,6 +15,7 @@ from millstream.server.postgres.auth import nobody
 from millstream.server.postgres.catalog import CatalogQueries
 from millstream.server.postgres.connection import Connection
 from millstream.server.postgres.errors import PostgresError
+from millstream.server.postgres.locks import AdvisoryLocks
 from millstream.server.postgres.runner import Pools
 from millstream.server.postgres.statements import Statements
 from millstream.server.roles import LOCAL, Identity
@@ -101,6 +102,7 @@ class PostgresServer:
         self.transports: set[asyncio.Transport] = set()
         self._server: asyncio.Server | None = None
         self._catalog = CatalogQueries()
+        self._locks = AdvisoryLocks()
         self._secret = secrets.token_bytes(32)
 
     def _workers(self, name: str) -> Workers:
@@ -273,6 +275,7 @@ class PostgresServer:
             query_seconds=self.limits.query_seconds,
             owner=None if self._keys is None else identity.name,
             counted=partial(self._counted, identity),
+            locks=self._locks,
         )
 
     def _counted(self, identity: Identity) -> AbstractContextManager[None]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from millstream.engine.functions import SERVER_VERSION
 from millstream.server.postgres.errors import PostgresError
+from millstream.server.postgres.styles import INTERVAL_STYLES, ISO, date_style, time_zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +59,9 @@ _DEFAULTS: Final = {
     "client_min_messages": "notice",
     "bytea_output": "hex",
     "max_identifier_length": "63",
+    "max_prepared_transactions": "0",
     "row_security": "off",
+    "jit": "off",
     "lc_collate": "C",
     "lc_ctype": "C",
     "millstream.stale_ok": "off",
@@ -68,16 +74,20 @@ _FIXED: Final = {
     "is_superuser",
     "in_hot_standby",
     "max_identifier_length",
+    "max_prepared_transactions",
 }
 _ONLY: Final = {
     "client_encoding": ("utf8", "utf-8", "unicode"),
     "standard_conforming_strings": ("on", "true", "1"),
-    "timezone": ("utc", "gmt", "z", "etc/utc", "default"),
-    "datestyle": ("iso", "iso, mdy", "iso, dmy", "iso, ymd", "default"),
-    "intervalstyle": ("postgres",),
     "bytea_output": ("hex",),
 }
 """Settings that change how values are written, and the only ones that are written here."""
+
+_FLAGS: Final = {
+    *("default_transaction_read_only", "transaction_read_only", "row_security"),
+    "millstream.stale_ok",
+}
+_SCHEMAS: Final = {"public", "$user", "pg_catalog"}
 
 _MULTIPLES: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -92,13 +102,16 @@ class Settings:
     Attributes:
         timeout: after so many seconds a query is cancelled; None: never.
         stale_ok: whether queries read the rows that views have, without waiting for them.
+        style: how times are written and read.
     """
 
     def __init__(self) -> None:
         self._names = {name.lower(): name for name in _DEFAULTS}
         self._values = dict(_DEFAULTS)
+        self._first = dict(_DEFAULTS)
         self.timeout: float | None = None
         self.stale_ok = False
+        self.style = ISO
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(sorted(self._values.items(), key=lambda pair: pair[0].lower()))
@@ -118,6 +131,11 @@ class Settings:
             )
         return self._values[known]
 
+    @property
+    def is_read_only(self) -> bool:
+        """Whether a transaction that begins now may change nothing."""
+        return self._values["default_transaction_read_only"] == "on"
+
     def has(self, name: str) -> bool:
         """Whether there is a setting of a name, or it may be made: one of the client's own."""
         return name.lower() in self._names or "." in name
@@ -134,38 +152,75 @@ class Settings:
             if "." not in name:
                 self.get(name)  # which raises
             known = self._names[low] = name  # a setting of the client's own
+        if value.lower() == "default":
+            value = self._first.get(known, "")
         if known in _FIXED and value != self._values[known]:
             raise PostgresError(f'parameter "{known}" cannot be changed', sqlstate="55P02")
         allowed = _ONLY.get(low)
-        if allowed is not None and value.lower() not in allowed:
+        if allowed is None:
+            self._values[known] = self._taken(known, value)
+        elif value.strip("'\"").lower() not in allowed:
             raise PostgresError(
                 f'"{known}" cannot be {value!r}',
                 sqlstate="0A000",
                 hint=f"it is {self._values[known]}: values are written in that form only",
             )
-        if low == "statement_timeout":
-            self.timeout = _seconds(value)
-        elif low == "millstream.stale_ok":
-            self.stale_ok = _boolean(known, value)
-            value = "on" if self.stale_ok else "off"
-        if allowed is None:
-            self._values[known] = value
         return known if known in REPORTED else None
 
-    def reset(self, name: str) -> None:
-        """RESET name, or ALL."""
-        if name.lower() == "all":
-            kept = {key: self._values[key] for key in ("session_authorization",)}
-            self._values = {**_DEFAULTS, **kept}
-            self.timeout, self.stale_ok = None, False
-            return
-        self.get(name)
-        known = self._names[name.lower()]
-        self._values[known] = _DEFAULTS.get(known, "")
-        if known == "statement_timeout":
-            self.timeout = None
-        elif known == "millstream.stale_ok":
-            self.stale_ok = False
+    def start(self, name: str, value: str) -> None:
+        """Set one from the start-up message: RESET brings it back to that.
+
+        Raises:
+            PostgresError: it cannot have that value.
+        """
+        self.set(name, value)
+        self._first[self._names[name.lower()]] = self.get(name)
+
+    def _taken(self, name: str, value: str) -> str:
+        """The value as SHOW has it, once it has its effect."""
+        if name in _FLAGS:
+            value = "on" if _boolean(name, value) else "off"
+        if name == "statement_timeout":
+            self.timeout = _seconds(value)
+        elif name == "millstream.stale_ok":
+            self.stale_ok = value == "on"
+        elif name == "search_path":
+            _check_path(value)
+        elif name == "TimeZone":
+            value, zone = time_zone(value)
+            self.style = replace(self.style, zone=zone)
+        elif name == "DateStyle":
+            dates, order = date_style(value, self.style)
+            value = f"{dates}, {order}"
+            self.style = replace(self.style, dates=dates, order=order)
+        elif name == "IntervalStyle":
+            value = value.lower()
+            if value not in INTERVAL_STYLES:
+                raise _invalid(name, value, hint=", ".join(INTERVAL_STYLES))
+            self.style = replace(self.style, intervals=value)
+        return value
+
+    def reset(self, name: str) -> list[str]:
+        """RESET name, or ALL; returns the names that the client has to be told."""
+        if name.lower() != "all":
+            self.get(name)
+        names = list(self._values) if name.lower() == "all" else [self._names[name.lower()]]
+        changed = [each for each in names if self._values[each] != self._first.get(each, "")]
+        return [each for each in changed if self.set(each, self._first.get(each, "")) is not None]
+
+
+def _invalid(name: str, value: str, hint: str = "") -> PostgresError:
+    message = f'invalid value for parameter "{name}": {value!r}'
+    return PostgresError(message, sqlstate="22023", hint=hint)
+
+
+def _check_path(value: str) -> None:
+    """Refuse a search_path that would hide what there is, which is in the schema public."""
+    names = [each.strip().strip("'\"") for each in value.split(",")]
+    if "public" not in names or not _SCHEMAS.issuperset(names):
+        raise PostgresError(
+            f"search_path cannot be {value!r}", sqlstate="3F000", hint="the only schema is public"
+        )
 
 
 def _boolean(name: str, value: str) -> bool:
@@ -201,9 +256,18 @@ def assignment(text: Text) -> tuple[str, str]:
     if [each.word for each in tokens[:2]] == ["TIME", "ZONE"]:
         return "TimeZone", _value(tokens[2:])
     name, place = _name(tokens)
+    if name.lower() == "timezone" and place < len(tokens) and tokens[place].word == "INTERVAL":
+        return "TimeZone", _value(tokens[place:])
     if place < len(tokens) and tokens[place].word in {"TO", "="}:
         return name, _value(tokens[place + 1 :])
     raise PostgresError("SET name TO value is expected", sqlstate="42601", position=text.start + 1)
+
+
+def access_mode(text: Text) -> bool | None:
+    """Whether a statement says READ ONLY; None: neither that nor READ WRITE."""
+    pairs = pairwise(each.word for each in text.tokens)
+    modes = [after for word, after in pairs if word == "READ" and after in {"ONLY", "WRITE"}]
+    return modes[-1] == "ONLY" if modes else None
 
 
 def reset_name(text: Text) -> str:
@@ -223,7 +287,44 @@ def _name(tokens: list[Token]) -> tuple[str, int]:
 
 
 def _value(tokens: list[Token]) -> str:
-    parts = [each.value for each in tokens if each.text != ","]
+    if tokens and tokens[0].word == "INTERVAL":  # SET TIME ZONE INTERVAL '+02:00' HOUR TO MINUTE
+        tokens = tokens[1:2]
+        return f"interval {tokens[0].value}" if tokens else ""
+    parts, sign = [], ""
+    for each in tokens:
+        if each.text in {"-", "+"}:
+            sign = each.text
+        elif each.text != ",":
+            parts.append(sign + each.value)
+            sign = ""
     if not parts:
         raise PostgresError("SET needs a value", sqlstate="42601")
-    return ", ".join(parts).replace("- , ", "-")
+    return ", ".join(parts)
+
+
+def startup_options(text: str) -> list[tuple[str, str]]:
+    """The settings in the ``options`` of a start-up message: ``-c name=value`` or ``--name=value``.
+
+    >>> startup_options(r"-c statement_timeout=5s --search-path=public")
+    [('statement_timeout', '5s'), ('search_path', 'public')]
+
+    Raises:
+        PostgresError: it has something else.
+    """
+    words = [re.sub(r"\\(.)", r"\1", each) for each in re.findall(r"(?:\\.|[^\s\\])+", text)]
+    found = []
+    rest = iter(words)
+    for word in rest:
+        given = word[2:] if word.startswith(("-c", "--")) else None
+        if word == "-c":
+            given = next(rest, None)
+        name, is_set, value = (given or "").partition("=")
+        if not name or not is_set:
+            raise PostgresError(
+                f"invalid command-line argument for server process: {word}",
+                sqlstate="42601",
+                hint="options are -c name=value",
+                is_fatal=True,
+            )
+        found.append((name.replace("-", "_"), value))
+    return found

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ClosedError, ReceiveTimeoutError
 from millstream.server.postgres import codec
-from millstream.server.postgres.answers import Answer
+from millstream.server.postgres.answers import Answer, PgColumn
 from millstream.server.postgres.changes import ChangeRows, change_columns, read_subscribe
 from millstream.server.postgres.channels import ClientChannels
 from millstream.server.postgres.copying import (
@@ -23,18 +23,22 @@ from millstream.server.postgres.copying import (
     read_copy,
 )
 from millstream.server.postgres.errors import PostgresError, ProtocolError, cancelled
+from millstream.server.postgres.locks import AdvisoryLocks, read_call
 from millstream.server.postgres.options import check_names, duration, split_options
 from millstream.server.postgres.runner import Runner
 from millstream.server.postgres.text import Text
+from millstream.server.postgres.types import BOOL
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from contextlib import AbstractContextManager
 
     from millstream.engine.session import Session
+    from millstream.model.types import SqlType
     from millstream.server.postgres.answers import Columns
     from millstream.server.postgres.catalog import CatalogQueries
     from millstream.server.postgres.changes import Subscribe
+    from millstream.server.postgres.locks import Call
     from millstream.server.postgres.runner import Pools
     from millstream.server.postgres.wire import Wire
     from millstream.server.roles import Identity
@@ -45,6 +49,10 @@ if TYPE_CHECKING:
 _MOST_CURSORS: Final = 100
 _PIECE: Final = 1000
 _ALL: Final = 2**31
+
+
+def _lock_column(call: Call) -> PgColumn:
+    return PgColumn(call.name, BOOL, 1) if call.gives_boolean else PgColumn(call.name)
 
 
 class Cursor:
@@ -139,6 +147,7 @@ class Statements(Runner):
         query_seconds: how long a query may run; None: as long as it takes.
         owner: the key whose share of the threads it has; None: there are no shares.
         counted: counts a subscription of the client while it is open; raises at the limit.
+        locks: the advisory locks of the server; None: its own.
     """
 
     def __init__(
@@ -153,6 +162,7 @@ class Statements(Runner):
         query_seconds: float | None = None,
         owner: str | None = None,
         counted: Counted = nullcontext,
+        locks: AdvisoryLocks | None = None,
     ) -> None:
         super().__init__(
             session,
@@ -164,8 +174,9 @@ class Statements(Runner):
             owner=owner,
         )
         self._counted = counted
+        self._locks = locks or AdvisoryLocks()
         self._copy_bytes = copy_bytes
-        self._channels = ClientChannels(wire.deliver)
+        self._channels = ClientChannels(wire.deliver, wire.process)
         self._cursors: dict[str, Cursor | ChangeCursor] = {}
         self._going_on: dict[str, Callable[[Text, Sequence[Any]], Awaitable[Answer]]] = {
             "SUBSCRIBE": self._subscribe,
@@ -187,12 +198,21 @@ class Statements(Runner):
         if text.words[:3:2] == ("SELECT", "(") and text.tokens[1].identifier == "pg_notify":
             return await self._pg_notify(text, values)
         if text.words[:3:2] == ("SELECT", "(") and text.tokens[1].identifier == "pg_sleep":
-            return await self._pg_sleep(text)
+            return await self._pg_sleep(text, values)
+        call = read_call(text)
+        if call is not None:
+            return await self._advisory(call, values)
         return await super().run(text, values)
+
+    async def describe(self, text: Text, types: Sequence[SqlType | None]) -> Columns | None:
+        """The columns that a statement will give; None when it gives no rows."""
+        call = read_call(text)
+        return (_lock_column(call),) if call is not None else await super().describe(text, types)
 
     def goes_on(self, text: Text) -> bool:
         """Whether a statement does more than to read."""
-        return text.words[0] in self._going_on or super().goes_on(text)
+        does_more = text.words[0] in self._going_on or read_call(text) is not None
+        return does_more or super().goes_on(text)
 
     def gives_rows(self, text: Text) -> bool:
         """Whether a statement gives rows, by its first words."""
@@ -223,7 +243,43 @@ class Statements(Runner):
         """The client is gone."""
         self._channels.close()
         self._close_cursors()
+        self._release()
         super().close()
+
+    def _discard(self, text: Text) -> Answer:
+        if text.words[1:2] in {(), ("ALL",)}:
+            self._channels.unlisten(None)
+            self._close_cursors()
+            self._release()
+        return super()._discard(text)
+
+    # ---- advisory locks
+
+    async def _advisory(self, call: Call, values: Sequence[Any]) -> Answer:
+        self.check("SELECT of pg_catalog")
+        key, tenant = call.key(values), self.session.tenant
+        self.is_reading = True
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                done = await self._locks.call(call, key, self, tenant)
+        except TimeoutError:
+            raise cancelled("canceling statement due to statement timeout") from None
+        finally:
+            self.is_reading = False
+        if self.status == b"I":
+            self._locks.release(self, transaction=True)
+        row = (done if call.gives_boolean else "",)
+        return Answer("SELECT", (_lock_column(call),), iter([row]), small=1)
+
+    def _end(self, text: Text) -> Answer:
+        answer = super()._end(text)
+        if self.status == b"I":
+            self._locks.release(self, transaction=True)
+        return answer
+
+    def _release(self) -> None:
+        self._locks.release(self, transaction=True)
+        self._locks.release(self, transaction=False)
 
     # ---- SUBSCRIBE
 
@@ -241,7 +297,8 @@ class Statements(Runner):
         sent = 0
         try:
             columns = change_columns(subscription.schema)
-            writer, rows_of = CopyWriter(columns, copy), ChangeRows(subscribe, subscription.schema)
+            writer = CopyWriter(columns, copy, self.settings.style)
+            rows_of = ChangeRows(subscribe, subscription.schema)
             self._wire.send(codec.copy_response(b"H", len(columns), writer.code))
             self._copy_data(writer.begin(has_header=copy is not None and copy.has_header))
             await self._wire.drain()
@@ -372,7 +429,7 @@ class Statements(Runner):
 
     async def _copy_out(self, copy: Copy, answer: Answer) -> Answer:
         columns, sent = answer.columns or (), 0
-        writer = CopyWriter(columns, copy)
+        writer = CopyWriter(columns, copy, self.settings.style)
         self._wire.send(codec.copy_response(b"H", len(columns), writer.code))
         self._copy_data(writer.begin(has_header=copy.has_header))
         while True:
@@ -390,6 +447,7 @@ class Statements(Runner):
 
     async def _copy_in(self, copy: Copy) -> Answer:
         self.check("COPY FROM STDIN")
+        self.check_writable("COPY FROM")
         found = await self.off_loop(lambda: self.session.context.find(copy.name))
         count = len(copy.columns) or len(found.schema.columns)
         self._wire.send(codec.copy_response(b"G", count, copy.code))
@@ -399,7 +457,9 @@ class Statements(Runner):
         finally:
             self.is_reading = False
         self.has_written = True
-        added = await self.off_loop(partial(insert, self.session, copy, data))
+        added = await self.off_loop(
+            partial(insert, self.session, copy, data, self.settings.style.zone)
+        )
         return Answer(f"COPY {added}")
 
     async def _copied(self) -> bytes:
@@ -454,20 +514,22 @@ class Statements(Runner):
     async def _pg_notify(self, text: Text, values: Sequence[Any]) -> Answer:
         given = [each for each in text.tokens[3:-1] if each.text != ","]
         texts = [
-            str(values[int(each.text[1:]) - 1]) if each.kind == "parameter" else each.value
+            str(values[int(each.text[1:]) - 1] or "") if each.kind == "parameter" else each.value
             for each in given
             if each.kind in {"parameter", "string", "escaped", "dollar"}
         ]
         if len(texts) != 2:
             raise PostgresError("pg_notify takes a channel and a payload", sqlstate="42883")
         await self._send(*texts)
-        return Answer("SELECT", (("pg_notify", 25, -1),), iter([("",)]), small=1)
+        return Answer("SELECT", (PgColumn("pg_notify"),), iter([("",)]), small=1)
 
-    async def _pg_sleep(self, text: Text) -> Answer:
+    async def _pg_sleep(self, text: Text, values: Sequence[Any]) -> Answer:
         self.check("SELECT pg_sleep")
         try:
-            seconds = float(text.tokens[3].text)
-        except (ValueError, IndexError) as error:
+            token = text.tokens[3]
+            given = values[int(token.text[1:]) - 1] if token.kind == "parameter" else token.text
+            seconds = float(given)
+        except (ValueError, TypeError, IndexError) as error:
             raise PostgresError("pg_sleep takes a number", sqlstate="42883") from error
         self.is_reading = True
         try:
@@ -477,7 +539,7 @@ class Statements(Runner):
             raise cancelled("canceling statement due to statement timeout") from None
         finally:
             self.is_reading = False
-        return Answer("SELECT", (("pg_sleep", 25, -1),), iter([("",)]), small=1)
+        return Answer("SELECT", (PgColumn("pg_sleep"),), iter([("",)]), small=1)
 
     async def _send(self, channel: str, payload: str) -> None:
         self.check("NOTIFY")

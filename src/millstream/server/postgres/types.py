@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from functools import lru_cache
 from math import isinf, isnan
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from millstream.formats.json_output import to_json
 from millstream.model.arrow_values import Unreadable
 from millstream.model.clock import MICROSECOND
-from millstream.model.types import BIGINT, BINARY, BOOLEAN, DOUBLE, INTEGER, REAL, SMALLINT, SqlType
+from millstream.model.types import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    REAL,
+    SMALLINT,
+    SqlType,
+    array_type,
+)
 from millstream.model.types import DATE as DATES
 from millstream.model.types import INTERVAL as INTERVALS
+from millstream.model.types import NUMERIC as DECIMAL
 from millstream.model.types import TIMESTAMP as TIMESTAMPS
 from millstream.model.types import VARCHAR as TEXTS
+from millstream.server.postgres.styles import ISO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from decimal import Decimal
+
+    from millstream.server.postgres.styles import Style
 
     Writer = Callable[[Any], bytes]
 
@@ -94,6 +111,10 @@ _OIDS: Final = {
 }
 
 
+OIDS: Final = replace(array_type(BIGINT))
+"""Arrays of OIDs: to the catalog arrays of numbers, to clients a type of its own."""
+
+
 def oid_of(of: SqlType) -> int:
     """The OID of a type. An ARRAY of scalars is an array, anything else that is nested is json.
 
@@ -101,9 +122,23 @@ def oid_of(of: SqlType) -> int:
     >>> [oid_of(parse_type(each)) for each in ("BIGINT", "ARRAY<BIGINT>", "MAP<VARCHAR, INT>")]
     [20, 1016, 114]
     """
+    if of is OIDS:
+        return BY_OID[OID].array
     if of.kind == "ARRAY" and of.children[0].kind in _OIDS:
         return BY_OID[_OIDS[of.children[0].kind]].array
     return _OIDS.get(of.kind, JSON)
+
+
+def typmod_of(of: SqlType) -> int:
+    """The modifier of a type: the digits of a numeric that was declared with some; else -1.
+
+    >>> from millstream.model.types import NUMERIC, parse_type
+    >>> typmod_of(parse_type("DECIMAL(10, 2)")), typmod_of(NUMERIC)
+    (655366, -1)
+    """
+    if of.kind != "DECIMAL" or of == DECIMAL:
+        return -1
+    return ((int(of.arrow.precision) << 16) | int(of.arrow.scale)) + 4
 
 
 _TYPES: Final[dict[int, SqlType]] = {
@@ -171,32 +206,17 @@ def _bytes_text(value: Any) -> bytes:  # noqa: ANN401
     return b"\\x" + bytes(value).hex().encode()
 
 
-def _date_text(value: Any) -> bytes:  # noqa: ANN401
-    return str(value.isoformat()).encode()
-
-
-def _timestamp_text(value: Any) -> bytes:  # noqa: ANN401
-    moment = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
-    zone = "" if value.tzinfo is None else "+00"
-    return f"{moment.isoformat(' ')}{zone}".encode()
-
-
-def _interval_text(value: timedelta) -> bytes:
-    sign = "-" if value < timedelta(0) else ""
-    length = abs(value)
-    seconds, rest = divmod(length - timedelta(days=length.days), timedelta(seconds=1))
-    micros = rest // MICROSECOND
-    clock = f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    clock += f".{micros:06}".rstrip("0") if micros else ""
-    days = f"{sign}{length.days} day{'' if length.days == 1 and not sign else 's'}"
-    return (f"{days} {clock}" if length.days else clock).encode()
-
-
 def _json_text(value: Any) -> bytes:  # noqa: ANN401
     return to_json(value).encode("utf-8", "replace")
 
 
+_BARE: Final = re.compile(rb'[^{}",\\\s]+')
+
+
 def _quoted(value: bytes) -> bytes:
+    """An element of an array as text, in quotes where it would be read otherwise without."""
+    if _BARE.fullmatch(value) and value.upper() != b"NULL":
+        return value
     return b'"' + value.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
 
 
@@ -220,12 +240,19 @@ _TEXT: Final[dict[int, Writer]] = {
     TEXT: _text_text,
     NAME: _text_text,
     BYTEA: _bytes_text,
-    DATE: _date_text,
-    TIMESTAMP: _timestamp_text,
-    TIMESTAMPTZ: _timestamp_text,
-    INTERVAL: _interval_text,
+    DATE: ISO.date,
+    TIMESTAMP: ISO.timestamp,
+    TIMESTAMPTZ: ISO.timestamp,
+    INTERVAL: ISO.interval,
     JSON: _json_text,
 }
+
+
+@lru_cache(maxsize=64)
+def _text_writers(style: Style) -> dict[int, Writer]:
+    times = dict.fromkeys((TIMESTAMP, TIMESTAMPTZ), style.timestamp)
+    return {**_TEXT, **times, DATE: style.date, INTERVAL: style.interval}
+
 
 # ---- binary
 
@@ -302,14 +329,32 @@ _BINARY: Final[dict[int, Writer]] = {
 }
 
 
-def writer(oid: int, code: int) -> Writer:
-    """What writes the values of a type: as text (0) or binary (1)."""
-    table = _BINARY if code else _TEXT
+def writer(oid: int, code: int, typmod: int = -1, style: Style = ISO) -> Writer:
+    """What writes the values of a type.
+
+    Args:
+        oid: the type.
+        code: 0 as text, 1 as binary.
+        typmod: the type's modifier; a numeric without one has no zeros at its end.
+        style: how text has times.
+    """
+    if oid == NUMERIC and typmod < 0:
+        return _plain_binary if code else _plain_text
+    table = _BINARY if code else _TEXT if style is ISO else _text_writers(style)
     element = ELEMENTS.get(oid)
     if element is not None:
         one = table.get(element, _text_text)
         return _array_binary(one, element) if code else _array_text(one)
     return table.get(oid, _text_text)
+
+
+def _plain_text(value: Decimal) -> bytes:
+    text = format(value, "f")
+    return (text.rstrip("0").rstrip(".") if "." in text else text).encode()
+
+
+def _plain_binary(value: Decimal) -> bytes:
+    return numeric_binary(Decimal(_plain_text(value).decode()))
 
 
 _NULL: Final = b"\xff\xff\xff\xff"
@@ -326,13 +371,32 @@ def data_rows(rows: Iterable[Sequence[Any]], writers: Sequence[Writer]) -> bytes
             if value is None:
                 parts.append(_NULL)
             else:
-                made = write(value) if type(value) is not Unreadable else _unreadable(value)
+                made = written(value, write)
                 parts += (pack(len(made)), made)
         body = b"".join(parts)
         out += (b"D", pack(len(body) + 4), body)
     return b"".join(out)
 
 
-def _unreadable(value: Unreadable) -> bytes:
-    """A value that Python cannot hold, such as a year beyond 9999, as Arrow writes it."""
-    return str(value.arrow).encode()
+def written(value: Any, write: Writer) -> bytes:  # noqa: ANN401 - of any type
+    """A value as its writer has it; one that Python cannot hold, as PostgreSQL or Arrow has it."""
+    if type(value) is not Unreadable:
+        return write(value)
+    scalar = value.arrow
+    is_day = pa.types.is_date32(scalar.type)
+    if not (is_day or pa.types.is_timestamp(scalar.type)):
+        return value.reason.encode()
+    count, most = int(scalar.value), 2**31 - 1 if is_day else 2**63 - 1
+    is_infinite = abs(count) >= most
+    if write is _date_binary or write is _timestamp_binary:
+        since = count - (_DAYS_TO_2000 if is_day else _MICROS_TO_2000)
+        infinity = most if count > 0 else -most - 1
+        return struct.pack("!i" if is_day else "!q", infinity if is_infinite else since)
+    if is_infinite:
+        return b"infinity" if count > 0 else b"-infinity"
+    text: str = scalar.cast(pa.string()).as_py()
+    return text.removesuffix("Z").encode() + (b"" if is_day else b"+00")
+
+
+_DAYS_TO_2000: Final = EPOCH_DAY - date(1970, 1, 1).toordinal()
+_MICROS_TO_2000: Final = _DAYS_TO_2000 * 86_400_000_000

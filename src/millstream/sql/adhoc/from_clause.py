@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -129,6 +130,27 @@ _JOINS = {
 }
 
 
+_MOST_ROWS = 100
+"""Of VALUES in FROM; more are read by Spark."""
+
+
+def _is_plain(tree: exp.Values) -> bool:
+    """Whether VALUES has few rows, and each value has a type of its own."""
+    values = [part for row in tree.expressions for part in (row.expressions or [row])]
+    has_null = any(isinstance(each.unnest(), exp.Null) for each in values)
+    return len(tree.expressions) <= _MOST_ROWS and not has_null
+
+
+def _as_union(tree: exp.Values) -> exp.Query:
+    """Return VALUES as SELECTs with UNION ALL between them; its columns are col1, col2, ..."""
+    selects: list[exp.Query] = []
+    for row in tree.expressions:
+        given = row.expressions if isinstance(row, exp.Tuple) else [row.unnest()]
+        items = [exp.alias_(each.copy(), f"col{n}") for n, each in enumerate(given, 1)]
+        selects.append(exp.Select(expressions=items))
+    return reduce(lambda one, two: exp.Union(this=one, expression=two, distinct=False), selects)
+
+
 class FromClause:
     """Reads the FROM of one SELECT.
 
@@ -171,6 +193,9 @@ class FromClause:
         if isinstance(tree, exp.Subquery):
             check_parts(tree, {"this", "alias", "joins"}, "FROM", self._rows.sql)
             bound = self._query(tree.this)
+            return self._derived(tree, bound, f"({bound.sql})", "")
+        if isinstance(tree, exp.Values) and _is_plain(tree):
+            bound = self._query(_as_union(tree))
             return self._derived(tree, bound, f"({bound.sql})", "")
         return self._rows.refuse(
             tree,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,7 +11,8 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from millstream.errors import SchemaError
-from millstream.model.types import BIGINT, DOUBLE, REAL, VARCHAR, parse_type
+from millstream.formats.text import bytea
+from millstream.model.types import BIGINT, BINARY, DOUBLE, NUMERIC, REAL, VARCHAR, parse_type
 from millstream.sql.expressions import kernels, literals
 from millstream.sql.expressions.fold import call
 from millstream.sql.expressions.nodes import Datum, Literal, Node, Op, Tree, Value
@@ -288,8 +290,9 @@ def assign(binder: Binder, tree: exp.Expr, node: Node, target: SqlType, where: s
     """Return a node as a value of a column, converted as Spark does when it stores in ANSI mode.
 
     Any number goes into a column of any other type of numbers: a DECIMAL is rounded, half up, to
-    the scale, an integer gets what is before the point; what is out of range is an error. A DATE
-    goes into a TIMESTAMP and back. Text becomes a time only where it is written out.
+    the scale, an integer gets what is before the point; what is out of range is an error. Only
+    NUMERIC without a precision, which is DECIMAL(38, 18), takes no number that it would round. A
+    DATE goes into a TIMESTAMP and back. Text becomes a time only where it is written out.
 
     Args:
         binder: for errors.
@@ -304,6 +307,8 @@ def assign(binder: Binder, tree: exp.Expr, node: Node, target: SqlType, where: s
         return Literal(None, target)
     if isinstance(node, Literal) and node.type == VARCHAR and target.kind in {"DATE", "TIMESTAMP"}:
         return binder.coerce(tree, node, target)
+    if isinstance(node, Literal) and node.type == VARCHAR and target.kind == "BINARY":
+        return _stored_bytes(binder, tree, node, where)
     op = _store_op(node.type, target)
     if op is None:
         known = f" {node.sql}" if isinstance(node, Literal) else ""
@@ -324,8 +329,26 @@ def _store_op(source: SqlType, target: SqlType) -> Op | None:
     if target == REAL and (is_integer(source) or is_decimal(source)):
         # Not a CAST of expressions: Spark leaves that out, or not, inside of another.
         return Op(f"STORE {source.sql} REAL", "CAST({0} AS REAL)", "nearest_single({0})")
+    if target == NUMERIC and not is_integer(source):
+        # NUMERIC without a precision rounds nothing that it stores; a written scale does.
+        params = unit_and_limit(target)
+        python = "decimal_exact({0}, {p0}, {p1})"
+        name = f"STORE {source.sql} NUMERIC"
+        return Op(name, "{0}", python, params=params, raises=True, partial=is_float(source))
     widened = DOUBLE if source == REAL and is_decimal(target) else source  # as Spark does
     return cast_op(widened, target)
+
+
+def _stored_bytes(binder: Binder, tree: exp.Expr, node: Literal, where: str) -> Literal:
+    r"""Return the bytes of a text such as ``\x00ff``, which PostgreSQL's clients send as BYTEA."""
+    with suppress(ValueError):
+        if node.value.startswith("\\x"):
+            return Literal(bytea(node.value), BINARY)
+    message = f"{where}: expected BINARY, got VARCHAR {node.sql}"
+    return binder.mismatch(tree, message, _BYTES_HINT)
+
+
+_BYTES_HINT = r"Write X'00FF', '\x00ff'::BYTEA, or CAST('text' AS BINARY) for the bytes of a text."
 
 
 def _assign_hint(target: SqlType) -> str:
@@ -334,6 +357,13 @@ def _assign_hint(target: SqlType) -> str:
     if target == VARCHAR:
         return "A text is written in single quotes: '...'; of a number, CAST(... AS VARCHAR)."
     return f"Write a value of {target.sql}, or CAST(... AS {target.sql})."
+
+
+def short(node: Node, length: int) -> Node:
+    """Return a text that raises where it has more characters than its column allows."""
+    python = "short_text({0}, {p0})"
+    op = Op(f"SHORT {length}", "{0}", python, params=(length,), raises=True)
+    return call(op, node, of=node.type)
 
 
 def present(binder: Binder, tree: exp.Expr, node: Node, name: str) -> Node:

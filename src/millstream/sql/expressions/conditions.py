@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_FLOOR, Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from millstream.model.types import BOOLEAN, VARCHAR, SqlType
+from millstream.model.types import BIGINT, BOOLEAN, DOUBLE, VARCHAR, SqlType
 from millstream.sql.expressions import kernels
 from millstream.sql.expressions.fold import call, is_null
+from millstream.sql.expressions.literals import compared_text
 from millstream.sql.expressions.nodes import (
     And,
     Case,
@@ -32,11 +33,13 @@ from millstream.sql.expressions.nodes import (
     joined,
 )
 from millstream.sql.expressions.type_rules import (
+    common_type,
     integer_of,
     integer_range,
     is_decimal,
     is_float,
     is_integer,
+    is_number,
 )
 
 if TYPE_CHECKING:
@@ -158,6 +161,7 @@ _SYMBOLS = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">",
 
 def compare(binder: Binder, tree: exp.Expr, symbol: str, left: Node, right: Node) -> Node:
     """Return the comparison of two nodes, brought to one type."""
+    left, right = promoted(binder, tree, [left, right])
     # A NULL stays on the left, where it keeps the right side from being evaluated.
     if isinstance(left, Literal) and left.value is not None and not isinstance(right, Literal):
         left, right, symbol = right, left, SWAPPED[symbol]
@@ -169,6 +173,22 @@ def compare(binder: Binder, tree: exp.Expr, symbol: str, left: Node, right: Node
     left, right = binder.coerce(tree, left, of), binder.coerce(tree, right, of)
     known = isinstance(right, Literal) and not _is_nan(right.value)
     return call(comparison(symbol, of, number_on_the_right=known), left, right, of=BOOLEAN)
+
+
+def promoted(binder: Binder, tree: exp.Expr, nodes: list[Node]) -> list[Node]:
+    """Return nodes with text literals beside numbers and BOOLEANs converted as Spark does it."""
+    others = [each.type for each in nodes if not _is_text(each)]
+    of = common_type(others) if len(others) < len(nodes) else None
+    if of is None:
+        return nodes
+    target = BIGINT if is_integer(of) else DOUBLE if is_number(of) else of
+    if target not in {BIGINT, DOUBLE, BOOLEAN}:
+        return nodes
+    return [compared_text(binder, tree, each, target) if _is_text(each) else each for each in nodes]
+
+
+def _is_text(node: Node) -> TypeGuard[Literal]:
+    return isinstance(node, Literal) and node.type == VARCHAR
 
 
 def comparable(binder: Binder, tree: exp.Expr, nodes: list[Node]) -> SqlType:
@@ -237,8 +257,9 @@ def _between(binder: Binder, tree: Tree) -> Node:
 def _in_list(binder: Binder, tree: exp.In) -> Node:
     if not tree.expressions:
         binder.refuse(tree, "IN takes a list of values", "Write IN (1, 2, 3).")
-    value = binder.bind(tree.this)
-    items = [binder.bind(each) for each in tree.expressions]
+    value, *items = promoted(
+        binder, tree, [binder.bind(each) for each in (tree.this, *tree.expressions)]
+    )
     of = comparable(binder, tree, [value, *(_fitted(value, each) for each in items)])
     if of.kind == "NULL":
         return Literal(None, BOOLEAN)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from sqlglot import exp
 
 from millstream.errors import SqlColumnError
-from millstream.sql.dialect import WRITTEN
+from millstream.sql.dialect import WRITTEN, Millstream
 from millstream.sql.expressions import (
     bits,
     casts,
@@ -84,7 +84,13 @@ _ROUNDED = (
 )
 
 
+_SPARKS = frozenset({"ARRAYS_ZIP", "EXISTS", "FORALL", "GET_JSON_OBJECT", "INLINE", "TRANSFORM"})
+"""Functions of Spark's that sqlglot does not know by these names."""
+
+
 def _unknown(binder: Binder, tree: exp.Expr, name: str) -> NoReturn:
+    if name in Millstream.Parser.FUNCTIONS or name in _SPARKS:
+        binder.refuse(tree, f"the function {name} is not supported here", _ELSEWHERE)
     near = difflib.get_close_matches(name, (*FUNCTIONS, *AGGREGATES), n=1)
     hint = f"Did you mean {near[0]}?" if near else _ELSEWHERE
     if name in JAVA_ROUNDED:

@@ -33,7 +33,8 @@ _DATE = re.compile(r"(\d{4})(?:-(\d{1,2}))?(?:-(\d{1,2}))?", re.ASCII)
 _TIMESTAMP = re.compile(
     r"(?P<date>\d{4}(?:-\d{1,2}){0,2})"
     r"(?:[ T](?P<hour>\d{1,2}):(?P<minute>\d{1,2})"
-    r"(?::(?P<second>\d{1,2})(?:\.(?P<part>\d{1,6}))?\ ?(?P<zone>Z|UTC|[+-]\d{1,2}:\d{2})?)?)?",
+    r"(?::(?P<second>\d{1,2})(?:\.(?P<part>\d{1,6}))?\ ?"
+    r"(?P<zone>Z|UTC|[+-]\d{1,2}(?::\d{2})?)?)?)?",
     re.ASCII,
 )
 _BLANK = "".join(map(chr, range(0x21)))
@@ -127,9 +128,9 @@ def parse_timestamp(text: str) -> datetime | None:
 def _offset(zone: str) -> timedelta:
     if zone in {"Z", "UTC"}:
         return timedelta(0)
-    hours, minutes = zone[1:].split(":")
-    size = timedelta(hours=int(hours), minutes=int(minutes))
-    if int(minutes) > 59 or size > timedelta(hours=18):
+    hours, _, minutes = zone[1:].partition(":")
+    size = timedelta(hours=int(hours), minutes=int(minutes or 0))
+    if int(minutes or 0) > 59 or size > timedelta(hours=18):
         raise ValueError(zone)
     return -size if zone[0] == "-" else size
 
@@ -220,26 +221,56 @@ def _interval(binder: Binder, tree: exp.Interval) -> Node:
 
 def text_as(binder: Binder, tree: exp.Expr, node: Literal, target: SqlType) -> Literal:
     """Return the DATE or TIMESTAMP of a literal text."""
-    read = _READERS.get(target.kind)
-    if read is None:
+    if target.kind not in _TIMES:
         binder.mismatch(
             tree,
             f"expected {target.sql}, got a text",
             "Write the value without quotes, or CAST it.",
         )
+    return _read(binder, tree, node, target, hint=time_hint(target))
+
+
+def compared_text(binder: Binder, tree: exp.Expr, node: Literal, target: SqlType) -> Literal:
+    """Return a literal text that is compared with a BIGINT, a DOUBLE or a BOOLEAN as such."""
+    return _read(binder, tree, node, target, hint="Write the value without quotes.")
+
+
+def _read(binder: Binder, tree: exp.Expr, node: Literal, target: SqlType, *, hint: str) -> Literal:
     if node.value is None:  # CAST(NULL AS VARCHAR)
         return Literal(None, target)
-    value = read(node.value)
+    value = {**_TIMES, **_COMPARED}[target.kind](node.value)
     if value is None:
-        binder.mismatch(
-            tree,
-            f"{node.sql} is not a valid {target.sql}",
-            time_hint(target),
-        )
+        binder.mismatch(tree, f"{node.sql} is not a valid {target.sql}", hint)
     return Literal(value, target)
 
 
-_READERS: dict[str, Callable[[str], Any]] = {"DATE": parse_date, "TIMESTAMP": parse_timestamp}
+def _whole(text: str) -> int | None:
+    found = _WHOLE.fullmatch(text.strip(_BLANK))
+    value = None if found is None else int(found[0])
+    return value if value is not None and -(1 << 63) <= value < 1 << 63 else None
+
+
+def _double(text: str) -> float | None:
+    return float(text) if _DOUBLE.fullmatch(text.strip(_BLANK)) else None
+
+
+def _truth(text: str) -> bool | None:
+    return _TRUTHS.get(text.strip(_BLANK).lower())
+
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
+_DOUBLE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
+_TRUTHS = {
+    **dict.fromkeys(("t", "true", "y", "yes", "1"), True),
+    **dict.fromkeys(("f", "false", "n", "no", "0"), False),
+}
+_TIMES: dict[str, Callable[[str], Any]] = {"DATE": parse_date, "TIMESTAMP": parse_timestamp}
+_COMPARED: dict[str, Callable[[str], Any]] = {
+    "BIGINT": _whole,
+    "BOOLEAN": _truth,
+    "DOUBLE": _double,
+}
+"""How Spark reads a text that is compared with a number or a BOOLEAN."""
 
 BINDERS: dict[type, Callable[[Binder, Tree], Node]] = {
     exp.Literal: bind_literal,

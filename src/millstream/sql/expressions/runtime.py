@@ -13,6 +13,7 @@ from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Conte
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from millstream.errors import ExpressionError
+from millstream.model.values import too_long
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +49,14 @@ def too_large() -> NoReturn:
     raise overflow()
 
 
+def short_text(text: str, most: int) -> str:
+    """Return a text that has not more characters than its column allows."""
+    if len(text) > most:
+        error = too_long(len(text), most)
+        raise ExpressionError(error.message, hint=error.hint)
+    return text
+
+
 def missing(name: str) -> ExpressionError:
     """Return the error of a NULL for a column that is NOT NULL."""
     return ExpressionError(
@@ -61,6 +70,7 @@ _FLOAT32 = struct.Struct("<f")
 _DOUBLE = struct.Struct("<d")
 _HIGH64 = float(1 << 63)
 _WIDE = Context(prec=200, rounding=ROUND_HALF_UP)
+_MOST_DIGITS = 60
 _JAVA = Context(prec=39, rounding=ROUND_DOWN)  # what Spark calculates with
 
 
@@ -238,6 +248,24 @@ def _toward(value: Decimal, quantum: Decimal, way: str) -> Decimal:
     return value.quantize(quantum, rounding=_WAYS[way], context=_WIDE)
 
 
+def decimal_exact(value: Decimal | float, quantum: Decimal, limit: Decimal) -> Decimal | None:
+    """Return a number as a DECIMAL of the same value, of a float the digits that it prints with.
+
+    Raises:
+        ExpressionError: the type has no room for all of its digits.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # as of ``float_to_decimal``
+    exact = Decimal(repr(value)) if isinstance(value, float) else value
+    made = decimal_fit(exact, quantum, limit) if abs(exact.adjusted()) < _MOST_DIGITS else None
+    if made is None or made != exact:
+        raise ExpressionError(
+            f"a NUMERIC without a precision has no room for all digits of {exact}",
+            hint="It has 20 digits before the point and 18 after it; CAST(... AS NUMERIC) rounds.",
+        )
+    return made
+
+
 def decimal_to_integer(value: Decimal, high: int) -> int:
     """Return a DECIMAL without what follows the point."""
     whole = int(value.to_integral_value(ROUND_DOWN))
@@ -379,6 +407,7 @@ FUNCTIONS: dict[str, Any] = {
             concat,
             decimal_add,
             decimal_divide,
+            decimal_exact,
             decimal_fit,
             decimal_multiply,
             decimal_remainder,
@@ -403,6 +432,7 @@ FUNCTIONS: dict[str, Any] = {
             round_integer,
             same,
             short_enough,
+            short_text,
             sign,
             single,
             square_root,

@@ -17,8 +17,9 @@ from millstream.errors import (
     SqlError,
     SqlTypeError,
 )
-from millstream.model import Column, Schema, SqlType, parse_type
+from millstream.model import Column, Schema, SqlType
 from millstream.model.names import quote_name
+from millstream.model.types import parse_column_type
 from millstream.sql.statements.cursor import did_you_mean
 from millstream.sql.statements.statement import WatermarkSpec
 
@@ -121,7 +122,7 @@ def read_column(reader: StatementReader) -> tuple[Column, int | None]:
     """Read ``name type [NOT NULL] [PRIMARY KEY]``; also where it was said to be the key."""
     at = reader.offset
     name = reader.identifier("column")
-    type_ = read_type(reader, name)
+    type_, length = read_type(reader, name)
     nullable, key_place = True, None
     while not reader.at_end:
         place = reader.offset
@@ -133,19 +134,19 @@ def read_column(reader: StatementReader) -> tuple[Column, int | None]:
             _refuse_constraint(reader)
             break
     try:
-        return Column(name, type_, nullable=nullable), key_place
+        return Column(name, type_, nullable=nullable, length=length), key_place
     except InvalidNameError as error:
         raise reader.located_error(error, at) from error
 
 
-def read_type(reader: StatementReader, column: str) -> SqlType:
-    """Read a type by the model's own grammar of types."""
+def read_type(reader: StatementReader, column: str) -> tuple[SqlType, int | None]:
+    """Read a type, and perhaps a length, by the model's own grammar of types."""
     begin = reader.offset
     text = reader.text_until(_ends_type)
     if not text:
         raise reader.expected(f"the type of {quote_name(column)}", hint="Write: price DOUBLE.")
     try:
-        return parse_type(text)
+        return parse_column_type(text)
     except (SchemaError, InvalidNameError) as error:
         raise _type_error(reader, error, begin) from error
 

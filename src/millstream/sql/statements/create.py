@@ -53,7 +53,6 @@ _NO_CREATE = {
     "MATERIALIZED": ("MATERIALIZED", _VIEW),
     "VIEW": ("VIEW", _VIEW),
     "CONTINUOUS": ("CONTINUOUS", "Write CREATE CONTINUOUS QUERY name AS SELECT ..."),
-    "LOOKUP": ("LOOKUP TABLE", "Use CREATE TABLE."),
     "CHANGE": ("CHANGE STREAM", "Subscribe with a name: db.subscribe(query, name='...')."),
     "SUBSCRIPTION": ("SUBSCRIPTION", "Subscribe with a name: db.subscribe(query, name='...')."),
     "CHANNEL": ("CHANNEL", "A channel is there as soon as someone writes LISTEN."),
@@ -81,9 +80,7 @@ def read_create(
     if reader.skip("SINK"):
         return _read_sink(reader)
     at = reader.offset
-    kind = reader.skip_any("SOURCE", "TABLE")
-    if not kind:
-        raise _no_create(reader)
+    kind = _stored_kind(reader)
     if_not_exists = reader.skip("IF", "NOT", "EXISTS")
     name = reader.name(kind.lower())
     if reader.word == "AS":
@@ -118,6 +115,16 @@ def read_create(
         )
     schema = definition.schema(reader, at)
     return CreateTable(name=name, schema=schema, options=options, if_not_exists=if_not_exists)
+
+
+def _stored_kind(reader: StatementReader) -> str:
+    """Read SOURCE, TABLE or LOOKUP TABLE, which is LaminarDB's name for a TABLE."""
+    if reader.word == "LOOKUP" and reader.word_after == "TABLE":
+        reader.skip("LOOKUP")
+    kind = reader.skip_any("SOURCE", "TABLE")
+    if not kind:
+        raise _no_create(reader)
+    return kind
 
 
 def _timed(

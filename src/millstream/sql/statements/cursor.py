@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _S = TypeVar("_S", bound="Statement")
 _T = TypeVar("_T")
 
+PUBLIC = "public"
+"""The schema that every relation is in; it may stand before its name, and is left out."""
+
 _WORD_LIKE = {TokenType.VAR, *MillstreamParser.ID_VAR_TOKENS}
 
 
@@ -174,6 +177,8 @@ class TokenCursor(MillstreamParser):
         """Read the name of a source, a table, a channel: of ``what`` may have one."""
         at = self.offset
         name = self.identifier(what)
+        if name.lower() == PUBLIC and self.skip("."):
+            at, name = self.offset, self.identifier(what)
         if self.word == ".":
             self._advance()
             whole = f"{name}.{self._curr.text}" if self._curr else f"{name}."

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from millstream.errors import SqlError
 
 
-QUERY_WORDS = frozenset({"SELECT", "WITH", "("})
+QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "("})
 """The words that a query begins with."""
 
 _TAILS = {
@@ -144,7 +144,8 @@ def _read_emit(reader: StatementReader) -> Emit:
     reader.expect("EMIT", hint=_EMITS)
     if reader.skip("CHANGES") or reader.skip("ON", "UPDATE"):
         return Emit("changes")
-    if reader.skip("ON", "WINDOW", "CLOSE") or reader.skip("AFTER", "WATERMARK"):
+    closing = (("ON", "WINDOW", "CLOSE"), ("AFTER", "WATERMARK"), ("ON", "WATERMARK"))
+    if any(reader.skip(*words) for words in closing):
         return Emit("close")
     if reader.skip("FINAL"):
         return Emit("final")
@@ -269,7 +270,7 @@ def _read_from(reader: StatementReader) -> tuple[str, str | None]:
         # SELECT a FORM t: the misspelt word was taken for an alias.
         hint = did_you_mean(reader.word_before, ["FROM"], "Write SELECT a, b FROM trades.")
         raise reader.expected("',' or FROM", hint=hint)
-    if reader.word in {"(", "VALUES", "LATERAL", "UNNEST"}:
+    if reader.word in {"(", "VALUES", "LATERAL", "UNNEST", "TABLE"}:
         raise _another(reader)
     target = reader.name("source or table")
     if reader.word == "(":

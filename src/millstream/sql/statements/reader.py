@@ -11,9 +11,11 @@ from sqlglot import TokenType, exp
 
 from millstream.errors import Error, SqlParameterError
 from millstream.sql.refusals import check_expression
-from millstream.sql.statements.cursor import TokenCursor
+from millstream.sql.statements.cursor import PUBLIC, TokenCursor
 from millstream.sql.statements.durations import parse_duration
 from millstream.sql.statements.parameters import NoValue
+from millstream.sql.synonyms import as_spark
+from millstream.sql.table_functions import rewrite_table_functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -224,18 +226,40 @@ class StatementReader(TokenCursor):
     def query(self) -> exp.Query:
         """Read a whole query of any shape, by sqlglot's grammar."""
         tree = self._read(self._parse_whole, "a query")
+        if isinstance(tree, exp.Values):
+            tree = exp.Select(expressions=[exp.Star()], from_=exp.From(this=tree))
         if not isinstance(tree, exp.Query):
             raise self.expected("a query", hint="Write SELECT ... FROM ...")
-        return tree
+        _drop_schemas(tree)
+        rewrite_table_functions(tree, self.sql)
+        return cast("exp.Query", as_spark(tree))
 
     def _parse_whole(self) -> exp.Expr | None:
         tree = self._parse_select(nested=True, parse_subquery_alias=False)
         return self._parse_query_modifiers(self._parse_set_operations(tree))
 
+    def _parse_table_part(self, schema: bool = False) -> exp.Expr | None:
+        """Read a name after FROM, or a function, whatever it is called."""
+        if schema:
+            return super()._parse_table_part(schema)
+        is_flinks = self._match_pair(TokenType.TABLE, TokenType.L_PAREN)
+        function = self._parse_function(anonymous=True, optional_parens=False)
+        if is_flinks:
+            self._match_r_paren()
+        return function or super()._parse_table_part(schema)
+
+    def _parse_lambda(self, alias: bool = False) -> exp.Expr | None:
+        """Read an argument of a function; TABLE before the name of a relation is Flink's."""
+        is_table = self._curr.token_type is TokenType.TABLE
+        if is_table and self._next.token_type is not TokenType.L_PAREN:
+            self._match(TokenType.TABLE)
+        return super()._parse_lambda(alias)
+
     def _checked(self, read: Callable[[], exp.Expr | None], what: str) -> exp.Expression:
         expression = self._read(read, what)
         if expression is None:
             raise self.expected(what, hint="Write an expression, such as price > 100 or NULL.")
+        expression = as_spark(expression)
         check_expression(expression, self.sql)
         return cast("exp.Expression", expression)
 
@@ -246,6 +270,14 @@ class StatementReader(TokenCursor):
         except _BROKEN as error:
             hint = "A function may have too few arguments, or arguments of the wrong kind."
             raise self.error(f"{what} cannot be read", hint=hint, at=at) from error
+
+
+def _drop_schemas(tree: exp.Expr) -> None:
+    """Leave out the one schema that there is, ``public``, before the names of a query."""
+    for each in tree.find_all(exp.Table, exp.Column):
+        schema = each.args.get("db")
+        if schema is not None and schema.name.lower() == PUBLIC and not each.args.get("catalog"):
+            each.set("db", None)
 
 
 def _is_number(text: str) -> bool:

@@ -7,14 +7,12 @@ leads to is in the window of the row's own event time, or in a later one.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millstream.errors import SqlUnsupportedError
 from millstream.views.lower.plans import (
     conjuncts,
     each_of,
-    find_all,
     id_of,
     inner,
     is_temporal,
@@ -24,6 +22,15 @@ from millstream.views.lower.plans import (
     source_of,
 )
 from millstream.views.lower.sessions import newest_of
+from millstream.views.lower.time_windows import (
+    OVER,
+    TimeWindow,
+    exploded_in,
+    has_column,
+    is_in_order,
+    is_same,
+    window_in,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,9 +41,6 @@ if TYPE_CHECKING:
 _UNARY: Final = {"Filter", "Sort"}
 _LOWER: Final = {"LessThan", "LessThanOrEqual"}
 _UPPER: Final = {"GreaterThan", "GreaterThanOrEqual"}
-_EXPLODED: Final = re.compile(r"_e\d+")
-"""The columns that ``views.plan.windows`` makes of HOP and CUMULATE."""
-
 
 # ---- joins whose condition bounds their event times
 
@@ -60,10 +64,10 @@ def last_moment(
         condition: what must hold besides; None when nothing.
     """
     for other, own in zip(other_keys, keys, strict=True):
-        if _is_same(other, time):
+        if is_same(other, time):
             return own, 0
-        window = _window_in(other)
-        if window is not None and _is_same(window.time, time):
+        window = window_in(other)
+        if window is not None and is_same(window.time, time):
             return own, window.size
     for each in conjuncts(condition):
         lower, upper = ordered(each)
@@ -71,11 +75,6 @@ def last_moment(
         if shift is not None and upper.references().subsetOf(side.outputSet()):
             return upper, -shift
     return None
-
-
-def _is_same(expression: Any, column: Any) -> bool:  # noqa: ANN401
-    is_column = kind_of(expression) == "AttributeReference"
-    return is_column and bool(expression.exprId().equals(column.exprId()))
 
 
 def shifted(expression: Any) -> tuple[Any, int]:  # noqa: ANN401
@@ -89,9 +88,9 @@ def shifted(expression: Any) -> tuple[Any, int]:  # noqa: ANN401
 
 def _shift_of(expression: Any, column: Any) -> int | None:  # noqa: ANN401
     """How many microseconds an expression adds to a column; None when it is something else."""
-    if _is_same(expression, column):
+    if is_same(expression, column):
         return 0
-    if kind_of(expression) != "TimestampAddInterval" or not _is_same(expression.start(), column):
+    if kind_of(expression) != "TimestampAddInterval" or not is_same(expression.start(), column):
         return None
     interval = expression.interval()
     is_exact = interval.foldable() and kind_of(interval.dataType()) == "DayTimeIntervalType"
@@ -104,48 +103,6 @@ def ordered(comparison: Any) -> tuple[Any, Any]:  # noqa: ANN401
     if kind in _LOWER:
         return comparison.left(), comparison.right()
     return (comparison.right(), comparison.left()) if kind in _UPPER else (None, None)
-
-
-class _Window(NamedTuple):
-    """The start of a TUMBLE over a column.
-
-    Attributes:
-        time: the column.
-        size: how long it is.
-        text: equal for windows that are the same but for their column.
-    """
-
-    time: Any
-    size: int
-    text: str
-
-
-def _window_in(expression: Any) -> _Window | None:  # noqa: ANN401
-    """The window that an expression is the start of, see ``window_specs.tumbled_start``."""
-    if kind_of(expression) == "MicrosToTimestamp":
-        expression = expression.child()
-    if kind_of(expression) != "Subtract" or kind_of(expression.right()) != "Pmod":
-        return None
-    times = [each.child() for each in find_all(expression, "UnixMicros")]
-    columns = {id_of(each) for each in times}
-    if len(columns) != 1 or -1 in columns or expression.references().size() != 1:
-        return None
-    text = str(expression.toString()).replace(str(times[0].toString()), "ts")
-    return _Window(times[0], int(expression.right().right().eval(None)), text)
-
-
-def _exploded_in(node: Any, time: Any) -> tuple[str, Any] | None:  # noqa: ANN401
-    """The text and the column of the windows whose ends a node gives, see ``hopping_ends``.
-
-    A row is in several of them, which all end after its time.
-    """
-    if kind_of(node) != "Generate" or _EXPLODED.fullmatch(str(time.name())) is None:
-        return None
-    times = [each.child() for each in find_all(node.generator(), "UnixMicros")]
-    columns = {id_of(each) for each in times}
-    if len(columns) != 1 or -1 in columns or node.generator().references().size() != 1:
-        return None
-    return str(node.generator().toString()).replace(str(times[0].toString()), "ts"), times[0]
 
 
 # ---- windows that close
@@ -213,15 +170,15 @@ class Ties:
         self._times.add(id_of(time))
         if kind == "LogicalRDD":
             log = self._logs[node.rdd().id()]
-            is_time = log.time >= 0 and _is_same(node.output().apply(log.time), time)
+            is_time = log.time >= 0 and is_same(node.output().apply(log.time), time)
             (self.tied if window and is_time else self.untied).add(log.number)
-        elif kind in _UNARY:
+        elif kind in _UNARY or (kind in OVER and is_in_order(node, window, time)):
             return self.follow(node.child(), window, time)
         elif kind in {"Project", "Aggregate", "Generate"}:
             return self._follow_through(node, window, time)
         elif kind == "Union":
             return self._follow_union(node, window, time)
-        elif kind == "AsOfJoin" and _has(node.left(), time):
+        elif kind == "AsOfJoin" and has_column(node.left(), time):
             if not is_temporal(node):  # by which a table changes no row again
                 self._untie(node.right())
             return self.follow(node.left(), window, time)
@@ -247,7 +204,7 @@ class Ties:
     def _follow_through(self, node: Any, window: str | None, time: Any) -> str | None:  # noqa: ANN401
         """Follow a column through the expressions of a node."""
         child, given = node.child(), time
-        exploded = _exploded_in(node, time) if window is None else None
+        exploded = exploded_in(node, time) if window is None else None
         if exploded is not None:
             return self.follow(child, *exploded)
         if kind_of(node) != "Generate":
@@ -255,18 +212,18 @@ class Ties:
             items = each_of(node.aggregateExpressions() if is_group else node.projectList())
             given = inner(next(each for each in items if id_of(each) == id_of(time)))
         given = source_of(given) if window is None else given
-        found = _window_in(given) if window is None else None
+        found = window_in(given) if window is None else None
         if kind_of(node) == "Aggregate" and not self._is_key(node, window, given, found):
             self._untie(child)
             return window
         if found is not None:
             return self.follow(child, found.text, found.time)
-        if kind_of(given) != "AttributeReference" or not _has(child, given):
+        if kind_of(given) != "AttributeReference" or not has_column(child, given):
             self._untie(child)
             return window
         return self.follow(child, window, given)
 
-    def _is_key(self, node: Any, window: str | None, given: Any, found: _Window | None) -> bool:  # noqa: ANN401
+    def _is_key(self, node: Any, window: str | None, given: Any, found: TimeWindow | None) -> bool:  # noqa: ANN401
         """Whether an aggregate is grouped by a column, or by the time of its window."""
         keys = each_of(node.groupingExpressions())
         text = _texts_of(keys)
@@ -282,7 +239,7 @@ class Ties:
     def _follow_join(self, node: Any, window: str | None, time: Any) -> str | None:  # noqa: ANN401
         """Follow a column into the side that has it, and what it is compared with in the other."""
         sides = (node.left(), node.right())
-        own = 0 if _has(sides[0], time) else 1
+        own = 0 if has_column(sides[0], time) else 1
         window = self.follow(sides[own], window, time)
         found = self._met(node, own, window)
         if found is None:
@@ -302,7 +259,7 @@ class Ties:
             mine, other = pair[own], pair[1 - own]
             if id_of(mine) in self._times and kind_of(other) == "AttributeReference":
                 return other
-            one, two = _window_in(mine), _window_in(other)
+            one, two = window_in(mine), window_in(other)
             both = one is not None and two is not None and one.text == two.text == window
             if one is not None and two is not None and both and id_of(one.time) in self._times:
                 return two.time
@@ -310,7 +267,7 @@ class Ties:
             lower, upper = ordered(each)
             if lower is not None and id_of(upper) in self._times:
                 met = _shifted(lower)
-                if met is not None and not _has(node.children().apply(own), met):
+                if met is not None and not has_column(node.children().apply(own), met):
                     return met
         return None
 
@@ -329,11 +286,6 @@ def _shifted(expression: Any) -> Any:  # noqa: ANN401
         return None
     shift = _shift_of(expression, column)
     return column if shift is not None and shift >= 0 else None
-
-
-def _has(node: Any, column: Any) -> bool:  # noqa: ANN401
-    """Whether a column is among those of a plan."""
-    return bool(node.outputSet().contains(column))
 
 
 class ClosedWindows:
@@ -437,9 +389,7 @@ class Expiries:
             return [None, None]
         timed: set[int] = set()
         for side, time in zip(sides, times, strict=True):
-            found = next(
-                (logs for logs, each in self._times_of(side) if _is_same(time, each)), None
-            )
+            found = next((logs for logs, each in self._times_of(side) if is_same(time, each)), None)
             if found is None:
                 return [None, None]
             timed |= found
@@ -479,7 +429,7 @@ class Expiries:
         if not only_grows(rows, lambda rdd: self._logs[rdd].grows):
             return None
         for logs, time in self._times_of(rows):
-            if _is_same(sessions.time, time):
+            if is_same(sessions.time, time):
                 self.timed |= logs
                 return self._expiry(time, rows.output(), self._slack + sessions.gap)
         return None

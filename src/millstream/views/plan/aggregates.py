@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from sqlglot import exp
 
 from millstream.views.plan.functions import AGGREGATES, function_name
-from millstream.views.plan.trees import both, call, column, not_null, text
+from millstream.views.plan.trees import both, call, column, is_null, not_null, number, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -176,15 +176,33 @@ def _first(
     if aggregate.distinct:
         hint = "Leave DISTINCT out, or aggregate over a view that is SELECT DISTINCT."
         errors.refuse(aggregate.tree, f"{spelled.upper()}(DISTINCT) is not supported", hint)
+    if aggregate.order:
+        return _first_by(aggregate, query, orders)
     keys = orders.of(query).keys
     if not keys and spelled == "any_value":
         return _where(call("min", aggregate.args[0]), aggregate.condition)
     if not keys:
-        hint = "Write MIN_BY(x, y) or MAX_BY(x, y) with a column y to go by."
+        hint = f"Write {spelled.upper()}(x ORDER BY y) with a column y to go by."
         what = f"{spelled.upper()} depends on the order of rows, and they have none here"
         errors.refuse(aggregate.tree, what, hint)
     name = "min_by" if aggregate.name == "first" else "max_by"
     return _where(call(name, aggregate.args[0], call("struct", *keys)), aggregate.condition)
+
+
+def _first_by(aggregate: Aggregate, query: exp.Select, orders: LogOrder) -> exp.Expr:
+    """FIRST(x ORDER BY y) and LAST: by y, then by the place in the log, then by the value."""
+    value, is_first = aggregate.args[0], aggregate.name == "first"
+    keys = _list_keys(aggregate, orders.of(query).lsn)
+    if _is_uniform(aggregate.order):
+        descends = bool(aggregate.order[0].args.get("desc"))
+        name = "min_by" if is_first != descends else "max_by"
+        order = call("struct", *(each for _, each in keys), value)
+        return _where(call(name, value, order), aggregate.condition)
+    rows = _sorted_rows(aggregate, keys, aggregate.condition)
+    place: exp.Expr = number(0)
+    if not is_first:
+        place = exp.Sub(this=call("size", rows), expression=number(1))
+    return exp.Dot(this=call("get", rows, place), expression=exp.to_identifier("_v", quoted=True))
 
 
 def _by(
@@ -202,24 +220,72 @@ def _by(
 def _list(
     aggregate: Aggregate, query: exp.Select, orders: LogOrder, errors: ErrorReporter
 ) -> exp.Expr | None:
-    """The values of a list, sorted as structs with their keys."""
+    """The values of a list: in the order that it says, then in that of the log, then by value."""
     value, items = aggregate.args[0], aggregate.order
-    lsn = None if aggregate.distinct else orders.of(query).lsn
+    if aggregate.distinct:
+        return _distinct_list(aggregate, errors)
+    lsn = orders.of(query).lsn
     if not items and lsn is None:
-        return None
-    directions = {bool(each.args.get("desc")) for each in items}
-    usual = all(bool(each.args.get("nulls_first")) != bool(each.args.get("desc")) for each in items)
-    if len(directions) > 1 or not usual or aggregate.distinct:
-        hint = "Order by expressions in one direction, with NULLs where they are without saying so."
-        errors.refuse(items[0], "WITHIN GROUP of a list has one direction", hint)
-    keys = [(f"_o{place}", each.this) for place, each in enumerate(items)]
-    keys += [] if lsn is None else [("_l", lsn)]
-    fields = [part for name, each in (*keys, ("_v", value)) for part in (text(name), each)]
+        return call("sort_array", _where(call("collect_list", value), aggregate.condition))
     known = both([aggregate.condition, not_null(value)])
-    rows = _where(call("collect_list", call("named_struct", *fields)), known)
-    ordered = call("sort_array", rows, exp.false() if directions == {True} else exp.true())
+    ordered = _sorted_rows(aggregate, _list_keys(aggregate, lsn), known)
     field = exp.Lambda(this=column("_v", "_x"), expressions=[exp.to_identifier("_x")])
     return call("transform", ordered, field)
+
+
+def _distinct_list(aggregate: Aggregate, errors: ErrorReporter) -> exp.Expr:
+    """Different values, sorted."""
+    value, items = aggregate.args[0], aggregate.order
+    if items and (len(items) > 1 or items[0].this != value or not _is_uniform(items)):
+        hint = "Order it by what it aggregates: ARRAY_AGG(DISTINCT x ORDER BY x)."
+        errors.refuse(items[0], "a list of DISTINCT values is ordered by these", hint)
+    ascending = exp.false() if items and items[0].args.get("desc") else exp.true()
+    return call("sort_array", _where(call("collect_set", value), aggregate.condition), ascending)
+
+
+def _is_uniform(items: tuple[exp.Ordered, ...]) -> bool:
+    """Whether an order has one direction, with NULLs where they are without saying so."""
+    directions = {bool(each.args.get("desc")) for each in items}
+    usual = all(bool(each.args.get("nulls_first")) != bool(each.args.get("desc")) for each in items)
+    return len(directions) < 2 and usual
+
+
+def _list_keys(aggregate: Aggregate, lsn: exp.Expr | None) -> list[tuple[str, exp.Expr]]:
+    """By what a list is ordered, under the names of its fields."""
+    keys = [(f"_o{place}", each.this) for place, each in enumerate(aggregate.order)]
+    return keys if lsn is None else [*keys, ("_l", lsn)]
+
+
+def _sorted_rows(
+    aggregate: Aggregate, keys: list[tuple[str, exp.Expr]], condition: exp.Expr | None
+) -> exp.Expr:
+    """The values as structs with their keys, in order; a value is the field ``_v``."""
+    given, items = [*keys, ("_v", aggregate.args[0])], aggregate.order
+    fields = [part for name, each in given for part in (text(name), each)]
+    rows = _where(call("collect_list", call("named_struct", *fields)), condition)
+    if _is_uniform(items):
+        descends = bool(items) and bool(items[0].args.get("desc"))
+        return call("sort_array", rows, exp.false() if descends else exp.true())
+    test: exp.Expr = number(0)
+    for place, item in reversed(list(enumerate(items))):
+        test = _compared(f"_o{place}", item, test)
+    names = [exp.to_identifier("_x"), exp.to_identifier("_y")]
+    # What the comparison takes for equal stays in the order that it had before.
+    return call("array_sort", call("sort_array", rows), exp.Lambda(this=test, expressions=names))
+
+
+def _compared(name: str, item: exp.Ordered, equal: exp.Expr) -> exp.Expr:
+    """-1, 0 or 1: how a field of two structs compares, in the direction of an item of ORDER BY."""
+    left, right = column(name, "_x"), column(name, "_y")
+    descends, nulls_first = bool(item.args.get("desc")), bool(item.args.get("nulls_first"))
+    before, after = number(-1), number(1)
+    made = exp.Case()
+    made.when(exp.NullSafeEQ(this=left, expression=right), equal, copy=False)
+    made.when(is_null(left), before if nulls_first else after, copy=False)
+    made.when(is_null(right), after if nulls_first else before, copy=False)
+    test = exp.LT(this=left.copy(), expression=right.copy())
+    made.when(test, after.copy() if descends else before.copy(), copy=False)
+    return made.else_(before.copy() if descends else after.copy(), copy=False)
 
 
 def _text(
@@ -227,11 +293,9 @@ def _text(
 ) -> exp.Expr | None:
     """LISTAGG: in the order that it says, then in that of the log, then by the value."""
     del errors
-    if aggregate.distinct:
+    if aggregate.distinct and aggregate.order:
         return None
-    lsn = orders.of(query).lsn
-    if not aggregate.order and lsn is None:
-        return None
+    lsn = None if aggregate.distinct else orders.of(query).lsn
     keys: list[exp.Expr] = [each.copy() for each in aggregate.order]
     last = [aggregate.args[0]] if lsn is None else [lsn, aggregate.args[0]]
     keys += [exp.Ordered(this=each.copy(), nulls_first=True) for each in last]

@@ -15,21 +15,27 @@ from millstream.views.plan.errors import (
     closing_clause,
     refuse_timeless,
 )
-from millstream.views.plan.functions import has_aggregate
-from millstream.views.plan.trees import alias, both, call, column, is_null, number
-from millstream.views.plan.window_specs import is_bound, window_over
+from millstream.views.plan.functions import function_name, has_aggregate
+from millstream.views.plan.plan import Window
+from millstream.views.plan.trees import alias, both, call, column, is_null, not_null, number
+from millstream.views.plan.window_specs import is_bound, tumbled_end, tumbled_start, window_over
 from millstream.views.plan.windows import is_bound_name, window_in
 
 if TYPE_CHECKING:
     from millstream.sql.statements.statement import CreateView
     from millstream.views.plan.log_order import LogOrder
-    from millstream.views.plan.plan import Window
 
 END = "_end"
 """The end of the window of a row; it is the last column, and nobody sees it."""
 
 _SEVERAL = ("hop", "cumulate")
 """Windows of which a row may be in several."""
+
+_MOMENT = Window("tumble", "", size=1, slide=1)
+"""A window of one microsecond: it closes when the watermark has passed its event time."""
+
+_AHEAD = frozenset({"lead", "ntile", "percent_rank", "cume_dist"})
+"""Functions over rows in order whose value later rows change."""
 
 _ABOVE_GROUPS = ("distinct", "limit", "offset")
 """Parts of a query whose rows are made of several groups."""
@@ -47,7 +53,7 @@ def check_waits(view: CreateView, tree: exp.Query) -> None:
     query, needs = tree.unnest(), closing_clause(view)
     errors = at_emit(view, ErrorReporter(view.query.sql, view.query.line, view.query.column))
     if needs:
-        if len(windows_of(query)) != 1:
+        if len(windows_of(query)) != 1 and not _emits_rows(view, query):
             errors.refuse(None, f"{needs} needs a window", WINDOW)
         return
     grouped = query.args.get("group") or query.args.get("distinct")
@@ -70,6 +76,8 @@ def add_end(
     query, needs, errors = tree.unnest(), closing_clause(view), at_emit(view, errors)
     if not needs:
         return None
+    if not windows_of(query):
+        return _rows_end(query, orders, needs, errors)
     group = query.args.get("group")
     if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets) is not None:
         hint = "Write one view for each grouping."
@@ -81,6 +89,84 @@ def add_end(
         end = _after_session(window, is_final=view.emit.mode == "final")
     _append_end(query, end, errors)
     return window
+
+
+def _emits_rows(view: CreateView, query: exp.Expr) -> bool:
+    """Whether a view waits until a row can no longer change, of a query without groups."""
+    if view.emit.mode not in {"close", "final"} or not isinstance(query, exp.Select):
+        return False
+    if any(map(query.args.get, (*_ABOVE_GROUPS, "group", "having"))):
+        return False
+    items = [each.copy() for each in query.expressions]
+    over = [each for item in items for each in item.find_all(exp.Window)]
+    for each in over:
+        each.this.replace(exp.Null())  # of rows, not of groups
+    return not any(map(has_aggregate, items))
+
+
+def _rows_end(query: exp.Expr, orders: LogOrder, needs: str, errors: ErrorReporter) -> Window:
+    """Have a query without groups give, for each row, when it can no longer change.
+
+    That is when the watermark has passed its event time: no earlier row comes any more. Of rows
+    whose partition (OVER) has a window, it is the window's end.
+    """
+    time = orders.of(query).time
+    if time is None:
+        refuse_timeless(needs, errors)
+    windows = {
+        replace(window_over(found, errors), column="")
+        for over in query.find_all(exp.Window)
+        for found in [_window_of(over, orders, errors)]
+        if found is not None
+    }
+    if len(windows) > 1:
+        hint = "Write the same window in each PARTITION BY, or a view for each."
+        errors.refuse(None, f"{needs} of OVER with several windows is not supported", hint)
+    window = replace(next(iter(windows), _MOMENT), column=time.sql())
+    end = call("timestamp_micros", tumbled_end(tumbled_start(time, window), window))
+    _leave_out_nulls(query, time)
+    _append_end(query, end, errors)
+    return window
+
+
+def _window_of(over: exp.Window, orders: LogOrder, errors: ErrorReporter) -> exp.Expr | None:
+    """The window in PARTITION BY; None if the rows are in the order of event time.
+
+    Raises:
+        SqlUnsupportedError: there is neither, so that a later row may change any row.
+    """
+    for each in over.args.get("partition_by") or ():
+        found = window_in(each)
+        if found is not None and str(found.this).upper() == "TUMBLE":
+            return found
+    query, time = over.parent_select, _ordered_by(over)
+    if query is None or time is None or not orders.is_event_time(time, query):
+        hint = (
+            "Write PARTITION BY TUMBLE(ts, INTERVAL '1 minute'), or ORDER BY ts with a frame that "
+            "ends with the current row, where ts has a WATERMARK."
+        )
+        errors.refuse(over, "EMIT of OVER needs a window, or the order of event time", hint)
+    _leave_out_nulls(query, time)  # which would be first in the order, and may come at any time
+    return None
+
+
+def _ordered_by(over: exp.Window) -> exp.Expr | None:
+    """By what the rows of OVER are ordered, if no row after one in this order changes its value."""
+    order, spec = over.args.get("order"), over.args.get("spec")
+    if order is None or order.expressions[0].args.get("desc"):
+        return None
+    ends = spec is None or (spec.args.get("end") or "CURRENT ROW") == "CURRENT ROW"
+    if not ends or function_name(over.this.unnest()) in _AHEAD:
+        return None
+    found: exp.Expr = order.expressions[0].this
+    return found
+
+
+def _leave_out_nulls(query: exp.Expr, time: exp.Expr) -> None:
+    where, known = query.args.get("where"), not_null(time)
+    if where is None or known not in where.find_all(exp.Not):
+        condition = both([where.this if where else None, known])
+        query.set("where", exp.Where(this=condition))
 
 
 def _check_rows(query: exp.Expr, window: Window, needs: str, errors: ErrorReporter) -> None:

@@ -27,6 +27,18 @@ _AGGREGATES_TEXT = """
 AGGREGATES = frozenset(_AGGREGATES_TEXT.split())
 """Spark's aggregate functions."""
 
+ORDERED = frozenset(
+    {"array_agg", "collect_list", "listagg", "string_agg", "any_value"}
+    | {"first", "first_value", "last", "last_value"}
+)
+"""Aggregates that take the order of their input: ``agg(x ORDER BY y)``."""
+
+_UNORDERED = frozenset(
+    {"avg", "bit_and", "bit_or", "bit_xor", "bool_and", "bool_or", "collect_set", "corr", "count"}
+    | {"count_if", "every", "max", "mean", "median", "min", "mode", "some", "std", "stddev"}
+    | {"stddev_pop", "stddev_samp", "sum", "var_pop", "var_samp", "variance"}
+)
+
 _CLOCKS = frozenset(
     {"current_timestamp", "now", "current_date", "curdate", "current_time", "localtime"}
     | {"localtimestamp", "current_timezone"}
@@ -80,19 +92,27 @@ def check_repeatable(tree: exp.Expr, errors: ErrorReporter) -> None:
                 errors.refuse(each, f"{name.upper()} is not supported in a view", hint)
 
 
-def check_calls(tree: exp.Expr, errors: ErrorReporter) -> None:
-    """Refuse an ORDER BY among the arguments of a function, which Spark cannot read.
+def order_within(tree: exp.Expr, errors: ErrorReporter) -> None:
+    """Write ORDER BY among the arguments of an aggregate as WITHIN GROUP, which Spark can read.
+
+    It is left out of an aggregate whose result does not depend on an order.
 
     Raises:
-        SqlUnsupportedError: at the function.
+        SqlUnsupportedError: the function takes no order.
     """
-    for call in tree.find_all(exp.Anonymous):
-        if any(isinstance(each, exp.Order) for each in call.expressions):
-            name = call.name.upper()
-            hint = "Write SORT_ARRAY(COLLECT_LIST(STRUCT(key, value))), which sorts by the key."
-            if name in {"LISTAGG", "STRING_AGG"}:
-                hint = f"Write {name}(...) WITHIN GROUP (ORDER BY ...)."
-            errors.refuse(call, f"ORDER BY within {name}(...) is not supported", hint)
+    for call in list(tree.find_all(exp.Anonymous)):
+        last = call.expressions[-1] if call.expressions else None
+        if not any(isinstance(each, exp.Order) for each in call.expressions):
+            continue
+        name = call.name.lower()
+        if not isinstance(last, exp.Order) or name not in ORDERED | _UNORDERED:
+            hint = "Leave it out, or use ARRAY_AGG, STRING_AGG, FIRST or LAST."
+            errors.refuse(call, f"ORDER BY within {name.upper()}(...) is not supported", hint)
+        call.set("expressions", [*call.expressions[:-1], last.this])
+        if name in ORDERED:
+            order = exp.Order(expressions=last.expressions)
+            made = exp.WithinGroup(this=call.copy(), expression=order)
+            call.replace(made)
 
 
 def is_aggregate(tree: exp.Expr) -> bool:

@@ -19,7 +19,7 @@ from millstream.views.plan.trees import both, closed, column, number, select
 if TYPE_CHECKING:
     from millstream.views.plan.errors import ErrorReporter
 
-_NAMES: Final = frozenset({"now", "current_timestamp"})
+_NAMES: Final = frozenset({"now", "current_timestamp", "proctime"})
 _FLIPPED: Final[dict[type[exp.Expr], type[exp.Binary]]] = {
     exp.LT: exp.GT,
     exp.LTE: exp.GTE,

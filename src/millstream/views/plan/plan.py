@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from millstream.sql.inputs import CLOCK
+
 WindowKind = Literal["tumble", "hop", "session", "cumulate"]
 _LOG, _DATED = "__log", "__dated"
 
@@ -125,3 +127,8 @@ class ViewPlan:
     temporal: tuple[int, ...] = ()
     order: tuple[SortKey, ...] = ()
     added: tuple[str, ...] = ()
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it reads nothing: of the clock's log, only the first tick."""
+        return self.inputs == (CLOCK,) and all(self.grows) and self.emit is None

@@ -37,9 +37,9 @@ from millstream.views.plan.errors import (
 )
 from millstream.views.plan.functions import (
     NOW_HINT,
-    check_calls,
     check_repeatable,
     has_aggregate,
+    order_within,
 )
 from millstream.views.plan.laterals import nest_laterals
 from millstream.views.plan.log_order import LogOrder, reads_others
@@ -82,7 +82,7 @@ def plan_query(statement: CreateView | Query | Select, inputs: Callable[[str], I
     if not is_immediate(view):
         check_waits(view, tree)
     rewrite_now(tree, errors)
-    check_calls(tree, errors)
+    order_within(tree, errors)
     check_repeatable(tree, errors)
     tree = rewrite_qualify(tree)
     tree, order = order_of(tree, errors, hide=view.kind == "view")
@@ -102,7 +102,7 @@ def plan_query(statement: CreateView | Query | Select, inputs: Callable[[str], I
     if not is_immediate(view):
         _check_timed(view, found, errors)
         window = add_end(view, tree, orders, errors)
-    if view.emit.mode == "every":
+    if view.emit.mode == "every" or not found:  # what reads nothing is there from the first tick
         found[CLOCK] = TICKS
     if window is None:  # it waits for none
         window = event_window(tree, orders, errors)
@@ -117,9 +117,6 @@ def plan_query(statement: CreateView | Query | Select, inputs: Callable[[str], I
         sql = rendered(tree)
     except UnsupportedError as error:
         errors.refuse(None, f"Spark SQL cannot express it: {error}", "Write it in another way.")
-    if not found:
-        hint = "Name a source, a table or a view: SELECT ... FROM trades."
-        errors.refuse(tree, "a view that reads nothing would never change", hint)
     check_names(found.values(), errors)
     _check_temporal(relations, errors)
     names = tuple(each.name for each in found.values())

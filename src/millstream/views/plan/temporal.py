@@ -60,6 +60,7 @@ def _rewrite(table: exp.Table, inputs: Callable[[str], Input], errors: ErrorRepo
         what = f"FOR SYSTEM_TIME AS OF is for tables with a key, and {given.name} is none"
         errors.refuse(table, what, _SHAPE)
     conditions = using(join, has_match=True, errors=errors) + conjuncts(join.args.get("on"))
+    conditions = _equalities(join, conditions)
     time = _match(join, given, conditions, errors)
     marked = call("format_string", text("system time"), time.this)
     table.set("version", None)
@@ -68,6 +69,19 @@ def _rewrite(table: exp.Table, inputs: Callable[[str], Input], errors: ErrorRepo
     join.set("kind", "ASOF")
     join.set("match_condition", time)
     join.set("on", both([*conditions, exp.NEQ(this=marked, expression=text(""))]))
+
+
+def _equalities(join: exp.Join, conditions: list[exp.Expr]) -> list[exp.Expr]:
+    """Have the other conditions of an inner join filter what it gives; return the equalities."""
+    query = join.parent_select
+    others = [each for each in conditions if not isinstance(each, exp.EQ)]
+    joins = query.args.get("joins") or [] if query is not None else []
+    keeps = all(each.side not in {"RIGHT", "FULL"} for each in joins)
+    if not others or query is None or join.side or join not in joins or not keeps:
+        return conditions
+    where = query.args.get("where")
+    query.set("where", exp.Where(this=both([where.this if where else None, *others])))
+    return [each for each in conditions if isinstance(each, exp.EQ)]
 
 
 def _match(

@@ -207,6 +207,8 @@ class _Windows:
             end = call("timestamp_micros", column(name))
         if _is_key(place) or place.meta.get(_EQUAL):
             return key
+        if is_window(place) and _is_partition(place):
+            return key
         if is_window(place):
             made = call("named_struct", text("start"), start, text("end"), end)
             if self._is_grouped(place):  # by windows: a row without a time is in none
@@ -265,3 +267,8 @@ def _is_key(place: exp.Expr) -> bool:
     while isinstance(parent, _AROUND_KEYS):
         parent = parent.parent
     return isinstance(parent, exp.Group)
+
+
+def _is_partition(place: exp.Expr) -> bool:
+    """Whether a tree is a window in PARTITION BY, for which its start is enough."""
+    return isinstance(place.parent, exp.Window) and place.arg_key == "partition_by"

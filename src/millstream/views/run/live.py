@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from millstream.delivery.tail import LogTail
 from millstream.dispatch import make_durable, make_readable
 from millstream.errors import ClosedError, Error
-from millstream.spark.bridge.frames import END, FAILED, HEADER, MARK, ROWS, passed
+from millstream.spark.bridge.frames import END, FAILED, HEADER, MARK, MORE, ROWS, passed
 from millstream.sql.inputs import CLOCK
 from millstream.views.run.checkpoint import offset_text
 from millstream.views.run.columns import NO_ROWS, FeedColumns, Part
@@ -51,6 +51,9 @@ IDLE_SECONDS: Final = 1.0
 """After so long it ends once no row has come for a while, so that rows seldom meet the pause."""
 
 _MERGED: Final = 1 << 13
+_BEHIND: Final = 1 << 16
+"""While so many rows are to be sent, the results of those before may wait for them."""
+
 FEW_ROWS: Final = 64
 _PROBE_SECONDS: Final = 1.0
 _MOST_FORMS: Final = 1024
@@ -481,11 +484,19 @@ class LiveBatch:
                 kind = MARK  # what waits for the tick is what there was before it
                 break
         if taken:
+            if kind == ROWS and self._is_behind():
+                kind = MORE
             data = self._columns.joined(ready)
             self._report_late()
             self._send(lsn, data, MARK if lsn <= self._shown else kind)
         self._rows += rows
         return rows
+
+    def _is_behind(self) -> bool:
+        """Whether there are many more rows, of which the next ones are at hand."""
+        if self._spare is None and self._feed.lag() >= _BEHIND:
+            self._spare = self._tail.take()
+        return self._spare is not None and self._feed.lag() >= _BEHIND
 
     def _next_cut(self) -> int | None:
         """The first cut that is to come and was not marked yet."""

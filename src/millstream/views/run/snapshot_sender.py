@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
-from millstream.spark.bridge.frames import HEADER, MARK, ROWS, passed
+from millstream.spark.bridge.frames import HEADER, MARK, MORE, passed
 from millstream.views.run.checkpoint import Offset
 from millstream.views.run.columns import LSN
 
@@ -93,7 +93,7 @@ class SnapshotSender:
         rows, frame = 0, list[pa.RecordBatch]()
 
         def send() -> None:
-            data = pa.concat_batches(frame)
+            data = frame[0] if len(frame) == 1 else pa.concat_batches(frame)
             self._send(lsn - 1, before, _at(lsn - 1, data) if is_folded else data)
             frame.clear()
 
@@ -127,7 +127,7 @@ class SnapshotSender:
 
     def _send(self, lsn: int, place: Offset, data: pa.RecordBatch) -> None:
         offset = place.json.encode()
-        head = HEADER.pack(MARK if self.wire.marks_rows else ROWS, lsn, len(offset))
+        head = HEADER.pack(MARK if self.wire.marks_rows else MORE, lsn, len(offset))
         self.wire.send_rows(lsn, (head, offset), data)
 
 

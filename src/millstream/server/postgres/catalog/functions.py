@@ -17,8 +17,9 @@ def _format_type() -> str:
         if each.array:
             lines.append(f"WHEN {each.array} THEN '{name}[]'")
     digits = "'numeric(' || ((m - 4) >> 16) || ',' || ((m - 4) & 65535) || ')'"
+    text = "'character varying(' || (m - 4) || ')'"
     return (
-        f"CASE WHEN o = 1700 AND m >= 4 THEN {digits} ELSE "
+        f"CASE WHEN o = 1700 AND m >= 4 THEN {digits} WHEN o = 1043 AND m >= 4 THEN {text} ELSE "
         f"CASE o {' '.join(lines)} ELSE '???' END END"
     )
 
@@ -80,9 +81,6 @@ MACROS: Final = (
     "pg_relation_is_updatable(a, b) AS 28",
     "pg_postmaster_start_time() AS now()",
     "pg_stat_get_numscans(a) AS 0",
-    "pg_advisory_lock(a) AS NULL::VARCHAR",
-    "pg_advisory_unlock(a) AS true",
-    "pg_try_advisory_lock(a) AS true",
     f"""quote_ident(a) AS CASE WHEN {_BARE} THEN a ELSE '"' || replace(a, '"', '""') || '"' END""",
     "quote_literal(a) AS '''' || replace(a, '''', '''''') || ''''",
     "inet_server_addr() AS NULL::VARCHAR",
@@ -119,8 +117,8 @@ _FUNCTIONS = """
     row_number row_to_json rpad rtrim second sign split split_part sqrt starts_with stddev
     stddev_pop stddev_samp str_split strftime string_agg string_split string_to_array strip
     strlen strpos strptime struct_extract struct_pack substr substring sum time_bucket timezone
-    to_date to_hex to_json to_timestamp today translate trim trunc try_cast typeof ucase unicode
-    unnest upper var_pop var_samp variance week year
+    to_date to_hex to_json to_timestamp today translate trim trunc try_cast typeof ucase
+    unhex unicode unnest upper var_pop var_samp variance week year
 """
 ALLOWED: Final = frozenset(_FUNCTIONS.split()) | {each.partition("(")[0] for each in MACROS}
 """The functions of DuckDB that a query of the catalog may call."""

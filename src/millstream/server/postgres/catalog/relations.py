@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from millstream.server.postgres.types import BY_OID, PG_TYPES, oid_of
+from millstream.server.postgres.types import BY_OID, PG_TYPES, VARCHAR, oid_of, typmod_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -194,8 +194,8 @@ class Relation:
 
     @property
     def kind(self) -> str:
-        """Of ``relkind``: views and streams are views, sources are tables."""
-        return "v" if self.definition.is_derived else "r"
+        """Of ``relkind``: views are materialized, streams are views, sources are tables."""
+        return {"view": "m", "stream": "v"}.get(self.definition.kind, "r")
 
     @property
     def key(self) -> list[int]:
@@ -207,14 +207,6 @@ class Relation:
     def key_name(self) -> str:
         """The name of the constraint."""
         return f"{self.definition.name}_pkey"
-
-
-def typmod(column: Column) -> int:
-    """The ``atttypmod`` of a column: the digits of a numeric; else -1."""
-    if column.type.kind != "DECIMAL":
-        return -1
-    precision, scale = int(column.type.arrow.precision), int(column.type.arrow.scale)
-    return ((precision << 16) | scale) + 4
 
 
 class Relations:
@@ -351,10 +343,16 @@ class Relations:
                 yield (*head, False, False, False)
 
     def views(self) -> Rows:
-        """Views and streams."""
+        """Streams."""
         for each in self.all:
             if each.kind == "v":
                 yield "public", each.definition.name, self._user, self._text(each)
+
+    def materialized_views(self) -> Rows:
+        """Views."""
+        for each in self.all:
+            if each.kind == "m":
+                yield "public", each.definition.name, self._user, self._text(each), True
 
     def index_list(self) -> Rows:
         """Indexes, by name."""
@@ -387,13 +385,14 @@ class Relations:
     def schema_tables(self) -> Rows:
         """Everything."""
         for each in self.all:
-            kind, can = ("VIEW", "NO") if each.kind == "v" else ("BASE TABLE", "YES")
+            # PostgreSQL leaves materialized views out; tools that list relations here miss them.
+            kind, can = ("BASE TABLE", "YES") if each.kind == "r" else ("VIEW", "NO")
             yield "millstream", "public", each.definition.name, kind, None, None, can, "NO"
 
     def schema_views(self) -> Rows:
         """Views and streams."""
         for each in self.all:
-            if each.kind == "v":
+            if each.kind != "r":
                 head = ("millstream", "public", each.definition.name, self._text(each))
                 yield (*head, "NONE", "NO", "NO")
 
@@ -404,7 +403,7 @@ class Relations:
         """Columns."""
         for each in self.all:
             for number, column in enumerate(each.definition.schema.columns, 1):
-                oid = oid_of(column.type)
+                oid = _oid(column)
                 known = BY_OID.get(oid)
                 name = "ARRAY" if known is None else TYPE_NAMES.get(known.name, known.name)
                 udt = known.name if known else f"_{column.type.children[0].kind.lower()}"
@@ -414,7 +413,7 @@ class Relations:
                     digits = (column.type.arrow.precision, 10, column.type.arrow.scale)
                 head = ("millstream", "public", each.definition.name, column.name, number, None)
                 rest = ("millstream", "pg_catalog", udt, "NO", "NEVER", "YES")
-                yield (*head, nullable, name, None, *digits, None, *rest)
+                yield (*head, nullable, name, column.length, *digits, None, *rest)
 
     def schema_constraints(self) -> Rows:
         """Primary keys."""
@@ -431,18 +430,23 @@ class Relations:
                 yield (*head, each.definition.name, column, number, None)
 
 
+def _oid(column: Column) -> int:
+    return oid_of(column.type) if column.length is None else VARCHAR
+
+
 def _attribute(oid: int, column: Column, number: int, *, not_null: bool) -> tuple[Any, ...]:
-    of = oid_of(column.type)
+    of = _oid(column)
     known = BY_OID.get(of)
     size, dimensions = (-1, 1) if known is None else (known.size, 0)
-    head = (oid, column.name, of, size, number, dimensions, typmod(column), not_null)
+    modifier = typmod_of(column.type) if column.length is None else column.length + 4
+    head = (oid, column.name, of, size, number, dimensions, modifier, not_null)
     return (*head, False, False, "", "", False, True, 0, 0, None, None, "p", "", -1)
 
 
 def query_text(each: Relation) -> str:
     """The query of a view; of anything else, what made it."""
     sql = each.definition.sql
-    found = _AS.search(sql) if each.kind == "v" else None
+    found = None if each.kind == "r" else _AS.search(sql)
     return sql if found is None else sql[found.end() :]
 
 
@@ -467,6 +471,7 @@ _MAKERS: Final[dict[str, Callable[[Relations], Rows]]] = {
     "pg_user": Relations.users,
     "pg_tables": Relations.tables,
     "pg_views": Relations.views,
+    "pg_matviews": Relations.materialized_views,
     "pg_indexes": Relations.index_list,
     "pg_settings": Relations.settings,
     "pg_am": lambda _: iter([(2, "heap", 0, "t"), (403, "btree", 0, "i")]),

@@ -76,6 +76,7 @@ public final class Attempt {
 
   /** All rows of a result, as a list. */
   public static Attempt collect(Dataset<?> rows) {
+    Launch.await();
     try {
       return new Attempt(rows.collectAsList(), null);
     } catch (Throwable thrown) {
@@ -89,6 +90,7 @@ public final class Attempt {
    * @param tag by which it can be cancelled.
    */
   public static Attempt arrow(Dataset<?> rows, String tag) {
+    Launch.await();
     SparkContext context = rows.sparkSession().sparkContext();
     context.addJobTag(tag);
     try {
@@ -124,6 +126,7 @@ public final class Attempt {
 
   /** A streaming query, started. */
   public static Attempt start(DataStreamWriter<?> writer) {
+    Launch.await();
     try {
       return new Attempt(writer.start(), null);
     } catch (Throwable thrown) {

@@ -92,7 +92,7 @@ public class LiveReader implements SupportsRealTimeRead<InternalRow> {
   private void taken() throws IOException {
     reached = frames.offset();
     lsn = frames.lsn();
-    boolean pausing = !frames.wire().hasMore();
+    boolean pausing = !frames.hasMore();
     boolean now = pausing || frames.isMark();
     if (follower != null && !follower.isReady()) {
       if (!now) return;
@@ -160,10 +160,15 @@ public class LiveReader implements SupportsRealTimeRead<InternalRow> {
   /** Whether more rows are there, or are on their way. */
   public boolean hasMore() {
     try {
-      return to < rows || frames.wire().hasMore();
+      return to < rows || frames.hasMore();
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
+  }
+
+  /** Whether the feed is far behind, so that results may wait for more rows. */
+  public boolean isBehind() {
+    return frames.isBehind();
   }
 
   /** Set who works on the rows. */

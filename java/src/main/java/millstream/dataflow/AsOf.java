@@ -70,6 +70,7 @@ public class AsOf extends Operator {
       Expiry leftExpiry,
       Expiry rightExpiry,
       Pipe pipe) {
+    super(left.port, right.port);
     this.left = left;
     this.right = right;
     this.direction = Direction.values()[direction];
@@ -94,11 +95,6 @@ public class AsOf extends Operator {
     joined = new JoinedRow();
     nulls = new GenericInternalRow(right.width);
     pipe.open(dataflow);
-  }
-
-  @Override
-  boolean takes(int port) {
-    return port == left.port || port == right.port;
   }
 
   @Override

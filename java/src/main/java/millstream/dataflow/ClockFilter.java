@@ -53,6 +53,7 @@ public class ClockFilter extends Operator {
       int alternatives,
       Seq<Attribute> input,
       Pipe pipe) {
+    super(rowPort, tickPort);
     this.rowPort = rowPort;
     this.tickPort = tickPort;
     this.width = input.size();
@@ -85,11 +86,6 @@ public class ClockFilter extends Operator {
     now = ALWAYS;
     setRoots(dataflow, slot, Page.KIND);
     pipe.open(dataflow);
-  }
-
-  @Override
-  boolean takes(int port) {
-    return port == rowPort || port == tickPort;
   }
 
   /**

@@ -39,7 +39,7 @@ public final class Dataflow extends StatefulProcessor<byte[], Row, Long>
   /** So many rows, at most, wait for each other while there is more to read. */
   private static final int MOST_ROWS = 1 << 18;
 
-  /** So many wait at first, and when the state of their keys leaves little room. */
+  /** So many wait when the state of their keys leaves little room. */
   private static final int FEW_ROWS = 1 << 12;
 
   private static final long serialVersionUID = 1L;
@@ -91,7 +91,7 @@ public final class Dataflow extends StatefulProcessor<byte[], Row, Long>
         new State(feed, getHandle().getValueState("state", Encoders.BINARY(), TTLConfig.NONE()));
     if (TaskContext.get() == null) return; // the driver only looks which state there is
     slots = 0;
-    mostWaiting = FEW_ROWS;
+    mostWaiting = MOST_ROWS;
     for (Operator each : operators) each.open(this);
     entry.open(this);
   }
@@ -109,8 +109,8 @@ public final class Dataflow extends StatefulProcessor<byte[], Row, Long>
 
   /**
    * Take the rows at hand. While there is more to read, they wait for those to come, but no longer
-   * than the work on those before has taken: the more of them are worked on at once, the less a row
-   * costs. The state of their keys stays at hand until then.
+   * than the work on those before has taken, unless the feed is far behind: the more of them are
+   * worked on at once, the less a row costs. The state of their keys stays at hand until then.
    */
   private void take() {
     if (waiting == 0) since = System.nanoTime();
@@ -126,7 +126,8 @@ public final class Dataflow extends StatefulProcessor<byte[], Row, Long>
   private boolean waits() {
     if (state.isCrowded() || waiting >= MOST_ROWS || !reader.hasMore()) return false;
     if (reader.isInFrame()) return true;
-    return waiting < mostWaiting && System.nanoTime() - since <= effort;
+    if (waiting >= mostWaiting) return false;
+    return reader.isBehind() || System.nanoTime() - since <= effort;
   }
 
   @Override

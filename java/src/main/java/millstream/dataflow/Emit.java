@@ -25,7 +25,6 @@ public final class Emit extends Operator {
   private static final long NEVER = Long.MAX_VALUE;
   private static final long UNKNOWN = Long.MIN_VALUE;
 
-  private final int port;
   private final int width;
   private final int end;
   private final long lateness;
@@ -60,7 +59,7 @@ public final class Emit extends Operator {
       Seq<Expression> key,
       Seq<Attribute> input,
       Pipe pipe) {
-    this.port = port;
+    super(port);
     this.width = input.size();
     this.end = end;
     this.lateness = lateness;
@@ -81,10 +80,6 @@ public final class Emit extends Operator {
     isTickKnown = false;
     setRoots(dataflow, slot, Page.KIND);
     pipe.open(dataflow);
-  }
-
-  boolean takes(int other) {
-    return port == other;
   }
 
   /** A row that is to wait is put there on arrival; one that is due waits for its turn to leave. */

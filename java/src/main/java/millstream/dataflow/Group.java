@@ -21,7 +21,6 @@ import scala.collection.immutable.Seq;
 public class Group extends Operator implements StateNode.Kind {
   private static final long serialVersionUID = 1L;
 
-  private final int port;
   private final int keys;
   private final Aggregate[] aggregates;
   private final Seq<Expression> results;
@@ -55,7 +54,7 @@ public class Group extends Operator implements StateNode.Kind {
       Expiry expiry,
       boolean byResult,
       Pipe pipe) {
-    this.port = port;
+    super(port);
     this.keys = keys;
     this.aggregates = aggregates.toArray(Aggregate[]::new);
     this.results = results;
@@ -74,10 +73,6 @@ public class Group extends Operator implements StateNode.Kind {
     resultOf = UnsafeProjection.create(results, buffers);
     joined = new JoinedRow();
     pipe.open(dataflow);
-  }
-
-  boolean takes(int other) {
-    return port == other;
   }
 
   /** Have the group without keys give its row, though none has come. */

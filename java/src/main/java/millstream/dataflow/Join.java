@@ -25,7 +25,6 @@ public class Join extends Operator {
   private static final long serialVersionUID = 1L;
   private static final int LEFT = 0, RIGHT = 1;
 
-  private final int[] ports;
   private final int[] widths;
   private final String kind;
   private final Expression condition;
@@ -73,7 +72,7 @@ public class Join extends Operator {
       Expiry leftExpiry,
       Expiry rightExpiry,
       Pipe pipe) {
-    this.ports = new int[] {leftPort, rightPort};
+    super(leftPort, rightPort);
     this.widths = new int[] {leftWidth, rightWidth};
     this.kind = kind;
     this.condition = condition;
@@ -122,10 +121,6 @@ public class Join extends Operator {
 
   boolean needsOrder() {
     return true;
-  }
-
-  boolean takes(int port) {
-    return port == ports[LEFT] || port == ports[RIGHT];
   }
 
   void work(StateNode root, Change changes) {

@@ -50,10 +50,9 @@ final class NodeTable {
   }
 
   /**
-   * Take out nodes that were not used in a generation, and are not touched, until they have so
-   * many bytes. It goes around the table, so that those are evicted first that have been kept
-   * longest, in no other order: what is gone over again and again is kept in part, if not all of it
-   * can be.
+   * Take out nodes that were not used in a generation, and are not touched, until they have so many
+   * bytes. It goes around the table, so that those are evicted first that have been kept longest,
+   * in no other order: what is gone over again and again is kept in part, if not all of it can be.
    */
   StateNode[] takeOut(int generation, long bytes) {
     StateNode[] out = new StateNode[count];

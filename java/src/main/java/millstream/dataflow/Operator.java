@@ -19,6 +19,7 @@ public abstract class Operator implements Serializable {
   /** So many changes of a key, at most, are compared with each other, without a table. */
   private static final int FEW = 8;
 
+  final int[] ports;
   private transient Dataflow dataflow;
   private transient State state;
   private transient int slot;
@@ -26,8 +27,15 @@ public abstract class Operator implements Serializable {
   private transient ArrayList<StateNode> touched;
   private transient int pending;
 
+  /** An operator whose rows come to some ports. */
+  Operator(int... ports) {
+    this.ports = ports;
+  }
+
   /** Whether it takes the rows of a port. */
-  abstract boolean takes(int port);
+  final boolean takes(int port) {
+    return Arrays.stream(ports).anyMatch(each -> each == port);
+  }
 
   /** Get ready, in the task. */
   abstract void open(Dataflow dataflow);
@@ -68,7 +76,7 @@ public abstract class Operator implements Serializable {
     return false;
   }
 
-  /** Let go of what no row will meet any more, since the watermark has come to a moment. */
+  /** Remove what no row will meet any more, since the watermark has come to a moment. */
   void expire(long watermark) {}
 
   /**

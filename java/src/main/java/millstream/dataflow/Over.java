@@ -28,20 +28,13 @@ import scala.collection.immutable.Seq;
  *
  * <p>Rows that are equal in the order are in the order of their bytes.
  */
-public class Over extends Operator {
+public class Over extends OrderedOperator {
   private static final long serialVersionUID = 1L;
 
-  private final int port;
-  private final int width;
   private final Reach reach;
-  private final Seq<SortOrder> order;
-  private final Seq<Attribute> input;
   private final Seq<Attribute> output;
   private final Seq<Attribute> evaluated;
   private final Windows windows;
-  private final Pipe pipe;
-  private transient Tree rows;
-  private transient Top.ByOrder comparator;
   private transient UnsafeProjection resultOf;
 
   /**
@@ -65,31 +58,18 @@ public class Over extends Operator {
       Seq<Attribute> evaluated,
       Windows windows,
       Pipe pipe) {
-    this.port = port;
-    this.width = width;
+    super(port, width, order, input, pipe);
     this.reach = reach;
-    this.order = order;
-    this.input = input;
     this.output = output;
     this.evaluated = evaluated;
     this.windows = windows;
-    this.pipe = pipe;
   }
 
   @Override
   void open(Dataflow dataflow) {
-    comparator = new Top.ByOrder(order, input);
-    int slot = dataflow.newSlot();
-    rows = new Tree(dataflow.state(), slot, comparator);
-    setRoots(dataflow, slot, Page.KIND);
+    super.open(dataflow);
     resultOf = UnsafeProjection.create(Seqs.widened(output), evaluated);
     windows.open(width);
-    pipe.open(dataflow);
-  }
-
-  @Override
-  boolean takes(int other) {
-    return port == other;
   }
 
   @Override

@@ -2,7 +2,6 @@ package millstream.dataflow;
 
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Comparator;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
@@ -17,19 +16,12 @@ import scala.collection.immutable.Seq;
  * row, so that the rows before need not be read. From there on a walk goes over the rows as they
  * were and as they are at the same time, each with their own totals.
  */
-public class Running extends Operator {
+public class Running extends OrderedOperator {
   private static final long serialVersionUID = 1L;
 
-  private final int port;
-  private final int width;
-  private final Seq<SortOrder> order;
-  private final Seq<Attribute> input;
   private final RunningTotals totals;
-  private final Pipe pipe;
   private transient State state;
-  private transient Tree rows;
   private transient int totalsSlot;
-  private transient Top.ByOrder comparator;
 
   /**
    * @param port where its rows come.
@@ -46,29 +38,16 @@ public class Running extends Operator {
       Seq<Attribute> input,
       RunningTotals totals,
       Pipe pipe) {
-    this.port = port;
-    this.width = width;
-    this.order = order;
-    this.input = input;
+    super(port, width, order, input, pipe);
     this.totals = totals;
-    this.pipe = pipe;
   }
 
   @Override
   void open(Dataflow dataflow) {
-    comparator = new Top.ByOrder(order, input);
+    super.open(dataflow);
     state = dataflow.state();
-    int slot = dataflow.newSlot();
-    rows = new Tree(state, slot, comparator);
     totalsSlot = dataflow.newSlot();
-    setRoots(dataflow, slot, Page.KIND);
     totals.open(width);
-    pipe.open(dataflow);
-  }
-
-  @Override
-  boolean takes(int other) {
-    return port == other;
   }
 
   @Override
@@ -81,24 +60,6 @@ public class Running extends Operator {
     walk.run(sorted);
     walk.difference.send(pipe, totals.resultWidth(), newestLsn(changes));
     forget((Page) root);
-  }
-
-  /** The changes in the order of their rows, those of the same row as one. */
-  private List<Delta> sorted(Change changes) {
-    List<Delta> all = new ArrayList<>();
-    for (Change each = changes; each != null; each = each.next) {
-      all.add(new Delta(each.row, each.weight));
-    }
-    if (all.size() > 1) all.sort(Comparator.comparing(each -> each.row, comparator));
-    List<Delta> sorted = new ArrayList<>(all.size());
-    for (int i = 0; i < all.size(); ) {
-      Delta one = all.get(i);
-      for (i++; i < all.size() && comparator.compare(all.get(i).row, one.row) == 0; i++) {
-        one.weight += all.get(i).weight;
-      }
-      if (one.weight != 0L) sorted.add(one);
-    }
-    return sorted;
   }
 
   /**
@@ -224,18 +185,6 @@ public class Running extends Operator {
       if (old == null) return;
       for (Object[] each : peer.old) difference.add(old.result(peer.row, each), -1L);
       for (Object[] each : peer.now) difference.add(now.result(peer.row, each), 1L);
-    }
-  }
-
-  /** How the weight of a row changes, and what it was before. */
-  private static final class Delta {
-    final byte[] row;
-    long weight;
-    long before;
-
-    Delta(byte[] row, long weight) {
-      this.row = row;
-      this.weight = weight;
     }
   }
 

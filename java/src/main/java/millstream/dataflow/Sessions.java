@@ -1,7 +1,6 @@
 package millstream.dataflow;
 
 import java.util.ArrayList;
-import java.util.Comparator;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
@@ -18,19 +17,12 @@ import scala.collection.immutable.Seq;
  * <p>State of a key: its rows in order of their times, each with its session. A row that is further
  * from the watermark than the gap expires: no later row begins before it or follows it.
  */
-public class Sessions extends Operator {
+public class Sessions extends OrderedOperator {
   private static final long serialVersionUID = 1L;
 
-  private final int port;
-  private final int width;
   private final int time;
   private final long gap;
-  private final Seq<SortOrder> order;
-  private final Seq<Attribute> input;
   private final Expiry expiry;
-  private final Pipe pipe;
-  private transient Tree rows;
-  private transient Top.ByOrder comparator;
   private transient JoinedRow joined;
   private transient UnsafeRow view;
 
@@ -53,39 +45,27 @@ public class Sessions extends Operator {
       Seq<Attribute> input,
       Expiry expiry,
       Pipe pipe) {
-    this.port = port;
-    this.width = width;
+    super(port, width, order, input, pipe);
     this.time = time;
     this.gap = gap;
-    this.order = order;
-    this.input = input;
     this.expiry = expiry;
-    this.pipe = pipe;
   }
 
   @Override
   void open(Dataflow dataflow) {
-    comparator = new Top.ByOrder(order, input);
-    int slot = dataflow.newSlot();
-    rows = new Tree(dataflow.state(), slot, comparator);
+    super.open(dataflow);
     joined = new JoinedRow();
     view = new UnsafeRow(width);
-    setRoots(dataflow, slot, Page.KIND);
     if (expiry != null) expiry.open(dataflow);
-    pipe.open(dataflow);
-  }
-
-  @Override
-  boolean takes(int other) {
-    return port == other;
   }
 
   @Override
   void work(StateNode root, Change changes) {
     Page page = (Page) root;
-    ArrayList<Delta> deltas = deltas(page, changes);
+    ArrayList<Delta> deltas = sorted(changes);
     if (deltas.isEmpty()) return;
     long lsn = newestLsn(changes);
+    for (Delta each : deltas) each.note = session(page, each.row);
     for (Delta each : deltas) {
       each.before = rows.add(page, each.row, each.weight);
       if (expiry != null) expiry.add(root.key, each.row, Pipe.row(each.row, width), each.weight);
@@ -95,25 +75,10 @@ public class Sessions extends Operator {
     for (Given each : come) send(each.row, each.session, lsn, each.weight);
   }
 
-  /** The changes in the order of their rows, those of one row as one, with its session so far. */
-  private ArrayList<Delta> deltas(Page root, Change changes) {
-    ArrayList<Delta> all = new ArrayList<>();
-    for (Change each = changes; each != null; each = each.next) {
-      all.add(new Delta(each.row, each.weight));
-    }
-    if (all.size() > 1) all.sort(Comparator.comparing(each -> each.row, comparator::compare));
-    ArrayList<Delta> merged = new ArrayList<>(all.size());
-    for (int i = 0; i < all.size(); ) {
-      Delta one = all.get(i);
-      for (i++; i < all.size() && comparator.compare(all.get(i).row, one.row) == 0; i++) {
-        one.weight += all.get(i).weight;
-      }
-      if (one.weight == 0L) continue;
-      Tree.Rows known = rows.from(root, one.row);
-      if (known.next() && comparator.compare(known.row(), one.row) == 0) one.session = known.note();
-      merged.add(one);
-    }
-    return merged;
+  /** The session that a row has so far; 0 if it is not there. */
+  private long session(Page root, byte[] row) {
+    Tree.Rows known = rows.from(root, row);
+    return known.next() && comparator.compare(known.row(), row) == 0 ? known.note() : 0L;
   }
 
   /**
@@ -134,7 +99,7 @@ public class Sessions extends Operator {
       Delta delta = next < deltas.size() ? deltas.get(next) : null;
       int order = !more ? 1 : delta == null ? -1 : comparator.compare(each.row(), delta.row);
       if (order > 0) { // it is not there any more
-        send(delta.row, delta.session, lsn, -delta.before);
+        send(delta.row, delta.note, lsn, -delta.before);
         next++;
         continue;
       }
@@ -145,7 +110,7 @@ public class Sessions extends Operator {
       long before = each.weight(), known = each.note();
       if (order == 0) {
         before = delta.before;
-        known = delta.session;
+        known = delta.note;
         next++;
       } else if (known == session) {
         return next; // and so is what follows, up to the next change
@@ -180,19 +145,6 @@ public class Sessions extends Operator {
     Expiry.Expired found = expiry.next(watermark);
     for (; found != null; found = expiry.next(watermark)) {
       rows.add(found.key, found.row, -found.weight);
-    }
-  }
-
-  /** How the weight of a row changes, and what it was and had before. */
-  private static final class Delta {
-    final byte[] row;
-    long weight;
-    long before;
-    long session;
-
-    Delta(byte[] row, long weight) {
-      this.row = row;
-      this.weight = weight;
     }
   }
 

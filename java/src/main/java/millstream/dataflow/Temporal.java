@@ -16,7 +16,6 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 public class Temporal extends Operator {
   private static final long serialVersionUID = 1L;
 
-  private final int leftPort;
   private final int rightPort;
   private final int leftWidth;
   private final int rightWidth;
@@ -38,7 +37,7 @@ public class Temporal extends Operator {
    */
   public Temporal(
       int leftPort, int rightPort, int leftWidth, int rightWidth, boolean outer, Pipe pipe) {
-    this.leftPort = leftPort;
+    super(leftPort, rightPort);
     this.rightPort = rightPort;
     this.leftWidth = leftWidth;
     this.rightWidth = rightWidth;
@@ -56,11 +55,6 @@ public class Temporal extends Operator {
     nulls = new GenericInternalRow(rightWidth);
     joined = new JoinedRow();
     pipe.open(dataflow);
-  }
-
-  @Override
-  boolean takes(int port) {
-    return port == leftPort || port == rightPort;
   }
 
   @Override

@@ -1,13 +1,9 @@
 package millstream.dataflow;
 
 import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.Comparator;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
-import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
-import org.apache.spark.sql.catalyst.expressions.codegen.LazilyGeneratedOrdering;
 import scala.collection.immutable.Seq;
 
 /**
@@ -15,18 +11,11 @@ import scala.collection.immutable.Seq;
  * before and after a change. If several rows are equal in the order, those with the lesser bytes
  * come first, so that there is one answer.
  */
-public class Top extends Operator {
+public class Top extends OrderedOperator {
   private static final long serialVersionUID = 1L;
 
-  private final int port;
-  private final int width;
   private final int limit;
   private final int offset;
-  private final Seq<SortOrder> order;
-  private final Seq<Attribute> input;
-  private final Pipe pipe;
-  private transient Tree rows;
-  private transient ByOrder comparator;
 
   /**
    * @param port where its rows come.
@@ -45,27 +34,9 @@ public class Top extends Operator {
       Seq<SortOrder> order,
       Seq<Attribute> input,
       Pipe pipe) {
-    this.port = port;
-    this.width = width;
+    super(port, width, order, input, pipe);
     this.limit = limit;
     this.offset = offset;
-    this.order = order;
-    this.input = input;
-    this.pipe = pipe;
-  }
-
-  @Override
-  void open(Dataflow dataflow) {
-    comparator = new ByOrder(order, input);
-    int slot = dataflow.newSlot();
-    rows = new Tree(dataflow.state(), slot, comparator);
-    setRoots(dataflow, slot, Page.KIND);
-    pipe.open(dataflow);
-  }
-
-  @Override
-  boolean takes(int other) {
-    return port == other;
   }
 
   @Override
@@ -107,30 +78,4 @@ public class Top extends Operator {
 
   /** A row, and how often it is among the first. */
   private record Counted(byte[] row, long weight) {}
-
-  /** Compares rows by Spark's order, and those that are equal in it by their bytes. */
-  static final class ByOrder implements Comparator<byte[]> {
-    private final LazilyGeneratedOrdering ordering;
-    private final UnsafeRow left;
-    private final UnsafeRow right;
-
-    ByOrder(Seq<SortOrder> order, Seq<Attribute> input) {
-      ordering = new LazilyGeneratedOrdering(order, input);
-      left = new UnsafeRow(input.size());
-      right = new UnsafeRow(input.size());
-    }
-
-    @Override
-    public int compare(byte[] one, byte[] other) {
-      int found = compareOrder(one, other);
-      return found != 0 ? found : Arrays.compareUnsigned(one, other);
-    }
-
-    /** Compare by the order alone. */
-    int compareOrder(byte[] one, byte[] other) {
-      left.pointTo(one, one.length);
-      right.pointTo(other, other.length);
-      return ordering.compare(left, right);
-    }
-  }
 }

@@ -198,9 +198,8 @@ final class Host implements AutoCloseable {
   private final class Outlet extends Operator {
     private static final long serialVersionUID = 1L;
 
-    @Override
-    boolean takes(int port) {
-      return port == OUT;
+    Outlet() {
+      super(OUT);
     }
 
     @Override
