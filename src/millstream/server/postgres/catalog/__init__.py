@@ -7,9 +7,10 @@ Never knows: the rows of sources, tables and views.
 
 from millstream.server.postgres.catalog.answering import (
     CatalogQueries,
+    calls_catalog,
     calls_spark,
     reads_catalog,
     reads_nothing,
 )
 
-__all__ = ["CatalogQueries", "calls_spark", "reads_catalog", "reads_nothing"]
+__all__ = ["CatalogQueries", "calls_catalog", "calls_spark", "reads_catalog", "reads_nothing"]

@@ -16,7 +16,7 @@ from sqlglot.errors import SqlglotError
 from millstream.formats.text import bytea
 from millstream.model.clock import MICROSECOND
 from millstream.model.types import NUMERIC
-from millstream.server.postgres.catalog.functions import ALLOWED
+from millstream.server.postgres.catalog.functions import ALLOWED, OWN_FUNCTIONS
 from millstream.server.postgres.catalog.relations import COLUMNS
 from millstream.server.postgres.errors import PostgresError
 from millstream.sql.function_names import COUNTS
@@ -90,6 +90,14 @@ def reads_catalog(text: Text) -> bool:
 
 def _is_relation(token: Token) -> bool:
     return token.identifier in COLUMNS
+
+
+def calls_catalog(text: Text) -> bool:
+    """Whether a query calls a function that only PostgreSQL has, of its catalog."""
+    return any(
+        token.identifier in OWN_FUNCTIONS and after.text == "("
+        for token, after in pairwise(text.tokens)
+    )
 
 
 def reads_nothing(text: Text) -> bool:
