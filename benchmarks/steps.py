@@ -95,7 +95,7 @@ def measure(query: str, rows: int, pause: float) -> dict[str, list[float]]:
     clock.before(FanOut, "deliver", "fan-out")
     clock.after(LiveBatch, "_send_now", "encode and send")
     clock.before(_Sink, "ready", "Spark")
-    clock.before(Results, "flushed", "receive")
+    clock.before(Results, "_flushed", "receive")
     clock.after(View, "_commit", "diff and commit")
 
     def on_change(_: ms.ChangeBatch) -> None:

@@ -274,9 +274,9 @@ def test_killed_after_some_live_batches_only_the_rest_is_read_again(tmp_path, sp
     place = offset_in(folder)
     send_live = ViewFeed.send_live
 
-    def noted(feed, names, start, wire):
+    def noted(feed, names, start, wire, partition):
         starts.append(Offset.of(start).lsn)
-        send_live(feed, names, start, wire)
+        send_live(feed, names, start, wire, partition)
 
     monkeypatch.setattr(ViewFeed, "send_live", noted)
     with ms.open(path, spark=spark) as db:

@@ -135,6 +135,19 @@ def test_no_rows_that_the_optimizer_knows_to_be_none(spark):
         assert plan.toString().startswith("LocalRelation <empty>")
 
 
+def test_a_relation_of_which_the_optimizer_knows_nothing_but_its_columns(spark):
+    session = internals.cloned_session(spark, {"spark.sql.ansi.enabled": "true"})
+    columns = spark.range(0).schema.json()
+    with canary("LogicalRDD, CreateViewCommand", "the relations that a view reads"):
+        before = internals.add_relation(session, "made", columns)
+        made = internals.add_relation(session, "made", columns)
+        frame = session.table("made")
+        plan = internals.optimized_plan(frame)
+        assert plan.getClass().getSimpleName() == "LogicalRDD"
+        assert plan.rdd().id() == made != before
+        assert (frame.schema.json(), frame.collect()) == (columns, [])
+
+
 def test_plans_that_compute_the_same_rows_are_merged(spark):
     merger, rows = internals.plan_merger(internals.jvm_of(spark)), spark.range(9)
     one, other, third = (

@@ -9,7 +9,7 @@ from millstream.errors import Error, SqlError, SqlUnsupportedError
 from millstream.model.schema import Schema
 from millstream.spark import allowed
 from millstream.spark.errors import SparkError, sql_error
-from millstream.spark.internals import java_session, jvm_of, unknown_frame
+from millstream.spark.internals import add_relation, java_session, jvm_of
 from millstream.views.lower.analysis import sql_frame
 from millstream.views.plan.plan import log_relation
 from millstream.views.run.columns import columns_json
@@ -35,7 +35,7 @@ def session(spark_owner):
     """The session of a view that reads one log."""
     made = spark_owner.for_view()
     schema = Schema.of(s="VARCHAR", n="BIGINT").arrow
-    unknown_frame(made, columns_json(schema)).createOrReplaceTempView(log_relation(0))
+    add_relation(made, log_relation(0), columns_json(schema))
     return made
 
 

@@ -245,4 +245,30 @@ _WORDS: Final = [
         "a window is over a TIMESTAMP, and this is {type}",
         "Write TUMBLE(ts, INTERVAL '1 minute').",
     ),
+    _words(
+        r"\[MISSING_GROUP_BY\]",
+        SqlColumnError,
+        "a column stands beside an aggregate, and there is no GROUP BY",
+        "Add GROUP BY with the column, or aggregate the column, too.",
+    ),
+    _words(
+        r"\[ORDER_BY_POS_OUT_OF_RANGE\] ORDER BY position (?P<place>\d+) .*\[1, (?P<count>\d+)\]",
+        SqlColumnError,
+        "there is no column {place} to order by",
+        "There are {count} columns; count from 1.",
+    ),
+    _words(
+        r"\[INVALID_SUBQUERY_EXPRESSION\.SCALAR_SUBQUERY_RETURN_MORE_THAN_ONE_OUTPUT_COLUMN\]"
+        r".* but got (?P<count>\d+)",
+        SqlColumnError,
+        "a subquery as a value has {count} columns",
+        "Select one column in it.",
+    ),
+    _words(
+        r'\[DATATYPE_MISMATCH[.A-Z_]*\] Cannot resolve "(?P<what>(?P<function>\w*)[^"]*)" due to '
+        r"data type mismatch: (?P<why>.+?)\.?(?:\s+SQLSTATE|\n|$)",
+        SqlTypeError,
+        "the types in {what} do not fit: {why}",
+        "CAST one of them to the type of the other.",
+    ),
 ]

@@ -11,6 +11,8 @@ below ``org.apache.spark.sql``:
 - Attempt: ``classic.Dataset.toArrowBatchRdd`` and ``ofRows``, ``classic.SparkSession.sessionState``
 - PlanParts, Bounds, Sized: ``catalyst.trees``, ``catalyst.analysis``, ``catalyst.expressions`` and
   ``catalyst.plans.logical``, ``SessionState.functionRegistry`` and ``tableFunctionRegistry``
+- Setup: ``execution.LogicalRDD``, ``execution.command.CreateViewCommand``
+- Launch: ``catalyst.parser``, ``deploy.SparkSubmit``, Janino as Spark has it
 - LogStream, LiveReader: ``connector.read.streaming.SupportsRealTimeMode``, ``SupportsRealTimeRead``
 - ChangeSink: ``internal.connector.SupportsStreamingUpdateAsAppend``
 - ChangeWriter, Frames: ``execution.arrow.ArrowWriter``, ``util.ArrowUtils``,
@@ -218,19 +220,16 @@ def empty_frame(session: Any, columns: str) -> Any:  # noqa: ANN401
     return frame_of(session, rows)
 
 
-def unknown_frame(session: Any, columns: str) -> Any:  # noqa: ANN401
-    """Rows of some columns, given as JSON, of which Spark's optimizer knows nothing.
+def add_relation(session: Any, name: str, columns: str) -> int:  # noqa: ANN401
+    """Add a relation of some columns, given as JSON, of which Spark's optimizer knows nothing else.
 
-    ``JavaSparkContext.emptyRDD`` and ``createDataFrame`` in Java.
+    A ``LogicalRDD`` of no rows, and ``CreateViewCommand``, which are no part of Spark's API.
+
+    Returns:
+        The id of its RDD, by which it is found in plans.
     """
-    schema = jvm_of(session).org.apache.spark.sql.types.DataType.fromJson(columns)
-    rows = session.sparkContext._jsc.emptyRDD()  # noqa: SLF001
-    return frame_of(session, java_session(session).createDataFrame(rows, schema))
-
-
-def rdd_id(frame: Any) -> int:  # noqa: ANN401
-    """The id of the RDD that a frame was made of (Catalyst's ``LogicalRDD``)."""
-    return int(analyzed_plan(frame).rdd().id())
+    setup = jvm_of(session).millstream.bridge.Setup
+    return int(setup.addRelation(java_session(session), name, columns))
 
 
 def optimized_plan(frame: Any) -> Any:  # noqa: ANN401

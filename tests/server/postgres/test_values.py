@@ -504,3 +504,50 @@ def test_intervals_are_read_exactly(times, text, length):
         for wrong in ("1 year", "P1M", "1 fortnight", "day"):
             with pytest.raises(psycopg.DataError):
                 client.execute("INSERT INTO w (id, i) VALUES (3, %s)", [wrong])
+
+
+# ---- parameters of the catalog, asyncpg's way
+
+
+def _parameter_types(served, sql):
+    raw = served.raw()
+    raw.start()
+    raw.send(b"P", b"\0" + sql.encode() + b"\0\0\0")
+    raw.send(b"D", b"S\0")
+    raw.send(b"S")
+    found = dict(raw.until(b"Z"))[b"t"]
+    raw.close()
+    return list(struct.unpack(f"!{len(found) // 4}I", found[2:]))
+
+
+def test_types_of_parameters_of_the_catalog(served):
+    served.db.execute("CREATE TABLE ag (id BIGINT PRIMARY KEY); INSERT INTO ag VALUES (1), (3)")
+    oids = "SELECT relname FROM pg_class WHERE oid = ANY(%s::oid[])"
+    names = "SELECT relname FROM pg_class WHERE relname IN (%s,%s)"
+    listed = "SELECT id FROM ag WHERE id = ANY(%s::bigint[])"
+    assert _parameter_types(served, oids.replace("%s", "$1")) == [1028]
+    assert _parameter_types(served, names.replace("%s,%s", "$1,$2")) == [25, 25]
+    assert _parameter_types(served, listed.replace("%s", "$1")) == [1016]
+    assert _parameter_types(served, "SELECT $1::bigint[]") == [1016]
+    with served.connect() as client:
+        assert client.execute(names, ["ag", "x"]).fetchall() == [("ag",)]
+        assert client.execute(listed, [[1, 2]]).fetchall() == [(1,)]
+        [[oid]] = client.execute("SELECT oid FROM pg_class WHERE relname = 'ag'").fetchall()
+        assert client.execute(oids, [[oid]]).fetchall() == [("ag",)]
+        assert client.execute("SELECT conkey FROM pg_constraint").pgresult.ftype(0) == 1028
+        result = client.execute("SELECT %s::bigint[]", [[1, 2]]).pgresult
+        assert (result.ftype(0), result.get_value(0, 0)) == (1016, b"{1,2}")
+        client.execute("SET statement_timeout = '50ms'")
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            client.execute("SELECT pg_sleep(%s)", [60])
+
+
+def test_elements_of_arrays_are_quoted_where_they_must_be(served):
+    served.db.execute("CREATE TABLE a (id BIGINT PRIMARY KEY, t ARRAY<VARCHAR>, n ARRAY<BIGINT>)")
+    texts = ["a", "", "NULL", None, "a b", 'q"', "{", "\\"]
+    served.db.insert("a", [(1, texts, [1, None, -2])])
+    with served.connect() as client:
+        result = client.execute("SELECT t, n FROM a").pgresult
+        assert result.get_value(0, 0).decode() == r"""{a,"","NULL",NULL,"a b","q\"","{","\\"}"""
+        assert result.get_value(0, 1) == b"{1,NULL,-2}"
+        assert client.execute("SELECT t, n FROM a").fetchone() == (texts, [1, None, -2])

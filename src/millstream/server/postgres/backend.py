@@ -15,20 +15,31 @@ from millstream.server.postgres.parameters import read_value
 from millstream.server.postgres.prepared import read_execute, read_prepare
 from millstream.server.postgres.runner import parameter_oids
 from millstream.server.postgres.text import Text, prepared, statements
-from millstream.server.postgres.types import INT2, INT4, INT8, JSON, JSONB, TEXT, UNKNOWN, type_of
+from millstream.server.postgres.types import (
+    BY_OID,
+    INT2,
+    INT4,
+    INT8,
+    JSON,
+    JSONB,
+    TEXT,
+    UNKNOWN,
+    type_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from millstream.engine.prepare import Bound
     from millstream.model.types import SqlType
-    from millstream.server.postgres.answers import Columns
+    from millstream.server.postgres.answers import Columns, PgColumn
     from millstream.server.postgres.runner import Runner
     from millstream.server.postgres.wire import Wire
 
 _OPEN: Final = (0, UNKNOWN, JSON, JSONB)
 """Types of parameters that say less than the place of the parameter does."""
 _INTEGERS: Final = {INT2, INT4, INT8}
+_ARRAYS: Final = {BY_OID[each].array for each in _INTEGERS}
 _PIECE: Final = 1000
 _MOST: Final = 10_000
 _LONG: Final = 1 << 16
@@ -492,4 +503,10 @@ def _as_described(columns: Columns | None, described: Columns | None) -> Columns
     if names != told:
         return columns
     pairs = zip(columns, described, strict=True)
-    return tuple([two if {one[1], two[1]} <= _INTEGERS else one for one, two in pairs])
+    return tuple([two if _are_integers(one, two) else one for one, two in pairs])
+
+
+def _are_integers(one: PgColumn, other: PgColumn) -> bool:
+    """Whether both are integers, or both arrays of integers."""
+    oids = {one.oid, other.oid}
+    return oids <= _INTEGERS or oids <= _ARRAYS

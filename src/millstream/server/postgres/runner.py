@@ -23,6 +23,7 @@ from millstream.server.postgres.answers import Answer, labelled, of_result, of_t
 from millstream.server.postgres.catalog import (
     calls_catalog,
     calls_spark,
+    cast_types,
     reads_catalog,
     reads_nothing,
 )
@@ -316,10 +317,13 @@ class Runner:
         return await self.off_loop(partial(self._parameter_types, text))
 
     def _parameter_types(self, text: Text) -> tuple[SqlType | None, ...]:
-        types: list[SqlType | None] = [None] * text.rewritten.count
         query = self.query_of(text)
-        if query is None or is_catalog(query):
-            return tuple(types)
+        if query is None:
+            return (None,) * text.rewritten.count
+        casts = cast_types(query)
+        if is_catalog(query):
+            return casts
+        types = [of if of is not None and of.kind == "ARRAY" else None for of in casts]
         made = query.rewritten
         try:
             found = describe(self.session.context, made.sql).types

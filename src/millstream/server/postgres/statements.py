@@ -198,7 +198,7 @@ class Statements(Runner):
         if text.words[:3:2] == ("SELECT", "(") and text.tokens[1].identifier == "pg_notify":
             return await self._pg_notify(text, values)
         if text.words[:3:2] == ("SELECT", "(") and text.tokens[1].identifier == "pg_sleep":
-            return await self._pg_sleep(text)
+            return await self._pg_sleep(text, values)
         call = read_call(text)
         if call is not None:
             return await self._advisory(call, values)
@@ -523,11 +523,13 @@ class Statements(Runner):
         await self._send(*texts)
         return Answer("SELECT", (PgColumn("pg_notify"),), iter([("",)]), small=1)
 
-    async def _pg_sleep(self, text: Text) -> Answer:
+    async def _pg_sleep(self, text: Text, values: Sequence[Any]) -> Answer:
         self.check("SELECT pg_sleep")
         try:
-            seconds = float(text.tokens[3].text)
-        except (ValueError, IndexError) as error:
+            token = text.tokens[3]
+            given = values[int(token.text[1:]) - 1] if token.kind == "parameter" else token.text
+            seconds = float(given)
+        except (ValueError, TypeError, IndexError) as error:
             raise PostgresError("pg_sleep takes a number", sqlstate="42883") from error
         self.is_reading = True
         try:

@@ -315,12 +315,31 @@ def _lists(tokens: Sequence[Token]) -> dict[int, str]:
 
 
 def listed_places(tokens: Sequence[Token]) -> Iterator[int]:
-    """The places of parameters in ``= ANY($1)``, which are lists."""
+    """The places of parameters in ``= ANY($1)`` and ``= ANY($1::int8[])``, which are lists."""
     for place in range(3, len(tokens) - 1):
-        if tokens[place].kind == "parameter" and tokens[place + 1].text == ")":
+        if tokens[place].kind == "parameter":
+            after = [each.text for each in tokens[place + 1 : place + 6]]
+            is_cast = after[:1] == ["::"] and after[2:5] == ["[", "]", ")"]
+            if after[0] != ")" and not is_cast:
+                continue
             before = [each.word for each in tokens[place - 3 : place]]
             if before == ["=", "ANY", "("]:
                 yield place
+
+
+def spaced(text: Text) -> str:
+    """A statement as the client wrote it, with a blank after each parameter.
+
+    Other lexers take ``$1,$`` for the beginning of a text.
+    """
+    out, copied = [], text.start
+    for token in text.tokens:
+        if token.kind == "parameter":
+            end = token.start + len(token.text)
+            out.append(text.query[copied:end] + " ")
+            copied = end
+    last = text.tokens[-1]
+    return "".join([*out, text.query[copied : last.start + len(last.text)]])
 
 
 def _epochs(tokens: Sequence[Token]) -> dict[int, str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -16,7 +17,17 @@ import pyarrow as pa
 from millstream.formats.json_output import to_json
 from millstream.model.arrow_values import Unreadable
 from millstream.model.clock import MICROSECOND
-from millstream.model.types import BIGINT, BINARY, BOOLEAN, DOUBLE, INTEGER, REAL, SMALLINT, SqlType
+from millstream.model.types import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    REAL,
+    SMALLINT,
+    SqlType,
+    array_type,
+)
 from millstream.model.types import DATE as DATES
 from millstream.model.types import INTERVAL as INTERVALS
 from millstream.model.types import NUMERIC as DECIMAL
@@ -100,6 +111,10 @@ _OIDS: Final = {
 }
 
 
+OIDS: Final = replace(array_type(BIGINT))
+"""Arrays of OIDs: to the catalog arrays of numbers, to clients a type of its own."""
+
+
 def oid_of(of: SqlType) -> int:
     """The OID of a type. An ARRAY of scalars is an array, anything else that is nested is json.
 
@@ -107,6 +122,8 @@ def oid_of(of: SqlType) -> int:
     >>> [oid_of(parse_type(each)) for each in ("BIGINT", "ARRAY<BIGINT>", "MAP<VARCHAR, INT>")]
     [20, 1016, 114]
     """
+    if of is OIDS:
+        return BY_OID[OID].array
     if of.kind == "ARRAY" and of.children[0].kind in _OIDS:
         return BY_OID[_OIDS[of.children[0].kind]].array
     return _OIDS.get(of.kind, JSON)
@@ -193,7 +210,13 @@ def _json_text(value: Any) -> bytes:  # noqa: ANN401
     return to_json(value).encode("utf-8", "replace")
 
 
+_BARE: Final = re.compile(rb'[^{}",\\\s]+')
+
+
 def _quoted(value: bytes) -> bytes:
+    """An element of an array as text, in quotes where it would be read otherwise without."""
+    if _BARE.fullmatch(value) and value.upper() != b"NULL":
+        return value
     return b'"' + value.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
 
 

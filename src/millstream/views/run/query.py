@@ -255,9 +255,7 @@ class SparkQuery:
             schema = self.logs[log]
             if name == dated_relation(log):
                 schema = pa.schema([*schema, *dated_fields()])
-            frame = internals.unknown_frame(session, columns_json(schema))
-            leaves[internals.rdd_id(frame)] = log
-            frame.createOrReplaceTempView(name)
+            leaves[internals.add_relation(session, name, columns_json(schema))] = log
         self.leaves = leaves
         try:
             self._frame = sql_frame(session, self.plan.spark_sql)

@@ -9,8 +9,16 @@ from millstream.server.postgres.catalog.answering import (
     CatalogQueries,
     calls_catalog,
     calls_spark,
+    cast_types,
     reads_catalog,
     reads_nothing,
 )
 
-__all__ = ["CatalogQueries", "calls_catalog", "calls_spark", "reads_catalog", "reads_nothing"]
+__all__ = [
+    "CatalogQueries",
+    "calls_catalog",
+    "calls_spark",
+    "cast_types",
+    "reads_catalog",
+    "reads_nothing",
+]

@@ -20,11 +20,13 @@ from millstream.server.postgres.catalog.relations import Relations
 from millstream.server.postgres.catalog.translate import (
     calls_catalog,
     calls_spark,
+    cast_types,
     reads_catalog,
     reads_nothing,
     translate,
 )
 from millstream.server.postgres.errors import PostgresError
+from millstream.server.postgres.types import OIDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +36,14 @@ if TYPE_CHECKING:
     from millstream.server.postgres.settings import Settings
     from millstream.server.postgres.text import Text
 
-__all__ = ["CatalogQueries", "calls_catalog", "calls_spark", "reads_catalog", "reads_nothing"]
+__all__ = [
+    "CatalogQueries",
+    "calls_catalog",
+    "calls_spark",
+    "cast_types",
+    "reads_catalog",
+    "reads_nothing",
+]
 
 _STATEMENTS: Final = (
     *(f"CREATE MACRO {macro}" for macro in MACROS),
@@ -85,7 +94,7 @@ class CatalogQueries(SealedDuckDB):
             ) from error
         finally:
             self._end(thread, cursor)
-        return _answer(found)
+        return _answer(found, has_oids=bool(made.relations))
 
 
 def _named(user: str, settings: Settings) -> dict[str, str]:
@@ -101,11 +110,12 @@ def _named(user: str, settings: Settings) -> dict[str, str]:
     return names | {f"setting {name.lower()}": value for name, value in settings}
 
 
-def _answer(found: pa.Table) -> Answer:
+def _answer(found: pa.Table, *, has_oids: bool) -> Answer:
+    """The rows that DuckDB has found; lists of numbers in the catalog are of OIDS."""
     columns, arrays = [], []
     for name, held in zip(found.column_names, found.columns, strict=True):
         of, values = _values(held.combine_chunks())
-        columns.append(column(name, of))
+        columns.append(column(name, OIDS if has_oids and of == OIDS else of))
         arrays.append(values)
     rows = list(zip(*arrays, strict=True)) if arrays else []
     return Answer("SELECT", tuple(columns), iter(rows), small=len(rows))

@@ -13,12 +13,15 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from millstream.errors import SchemaError
 from millstream.formats.text import bytea
 from millstream.model.clock import MICROSECOND
-from millstream.model.types import NUMERIC
+from millstream.model.types import NUMERIC, SqlType, array_type, parse_type
 from millstream.server.postgres.catalog.functions import ALLOWED, OWN_FUNCTIONS
 from millstream.server.postgres.catalog.relations import COLUMNS
 from millstream.server.postgres.errors import PostgresError
+from millstream.server.postgres.text import spaced
+from millstream.server.postgres.types import OIDS
 from millstream.sql.function_names import COUNTS
 from millstream.sql.spark_functions import SPARK_FUNCTIONS
 
@@ -38,6 +41,8 @@ _COLLATE: Final = re.compile(
 _PREFIX: Final = re.compile(
     r"\bpg_catalog\s*\.\s*(?=\w)|\binformation_schema\s*\.\s*(?=_pg_)", re.IGNORECASE
 )
+_OIDS: Final = re.compile(r"::\s*oid\s*\[\s*\]", re.IGNORECASE)
+"""A type that sqlglot does not read."""
 _TABLES: Final = (exp.GenerateSeries, exp.ExplodingGenerateSeries, exp.Unnest, exp.Explode)
 """Functions that give rows."""
 _MOST: Final = 10_000
@@ -112,6 +117,31 @@ def calls_spark(text: Text) -> bool:
     )
 
 
+def cast_types(text: Text) -> tuple[SqlType | None, ...]:
+    """The types of the parameters of a query of the catalog: those that they are cast to."""
+    tokens = text.tokens
+    types: list[SqlType | None] = [None] * text.rewritten.count
+    for place, token in enumerate(tokens[:-2]):
+        if token.kind == "parameter" and tokens[place + 1].text == "::":
+            after = tokens[place + 2 :]
+            after = after[2:] if after[0].identifier == "pg_catalog" else after
+            of = _cast_type(after[0].identifier if after else "")
+            is_array = [each.text for each in after[1:3]] == ["[", "]"]
+            number = int(token.text[1:]) - 1
+            if is_array and of is not None:
+                of = OIDS if after[0].identifier == "oid" else array_type(of)
+            if types[number] is None:
+                types[number] = of
+    return tuple(types)
+
+
+def _cast_type(name: str) -> SqlType | None:
+    try:
+        return parse_type(_CASTS.get(name, name))
+    except SchemaError:
+        return None
+
+
 def translate(
     text: Text,
     values: Sequence[Any],
@@ -129,8 +159,8 @@ def translate(
     Raises:
         PostgresError: it cannot be read, or reads what is not in the catalog.
     """
-    sql = _COLLATE.sub("", _OPERATOR.sub(r" \1 ", text.original))
-    sql = _PREFIX.sub("", sql)
+    sql = _COLLATE.sub("", _OPERATOR.sub(r" \1 ", spaced(text)))
+    sql = _OIDS.sub("::bigint[]", _PREFIX.sub("", sql))
     try:
         tree = sqlglot.parse_one(sql, dialect="postgres")
     except (SqlglotError, RecursionError) as error:

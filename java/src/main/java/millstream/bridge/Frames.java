@@ -1,9 +1,7 @@
 package millstream.bridge;
 
 import java.io.IOException;
-import java.io.InputStream;
-import java.nio.ByteBuffer;
-import java.nio.channels.ReadableByteChannel;
+import java.nio.channels.Channels;
 import java.nio.charset.StandardCharsets;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.VectorLoader;
@@ -44,7 +42,8 @@ final class Frames {
 
   Frames(Wire wire) {
     this.wire = wire;
-    this.channel = new ReadChannel(new Arriving(wire.in));
+    // Java's own channel: it closes when the task is interrupted, so that nothing waits for ever.
+    this.channel = new ReadChannel(Channels.newChannel(wire.in));
     this.memory = ArrowUtils.rootAllocator().newChildAllocator("millstream", 0, Long.MAX_VALUE);
   }
 
@@ -124,32 +123,5 @@ final class Frames {
     wire.close();
     if (root != null) root.close();
     memory.close();
-  }
-
-  /**
-   * What arrives, for Arrow. Java's own channel of a stream takes 8 KB at a time, and asks the
-   * system after each whether there is more.
-   */
-  private record Arriving(InputStream in, byte[] chunk) implements ReadableByteChannel {
-    private static final int CHUNK = 1 << 16;
-
-    Arriving(InputStream in) {
-      this(in, new byte[CHUNK]);
-    }
-
-    @Override
-    public int read(ByteBuffer to) throws IOException {
-      int count = in.read(chunk, 0, Math.min(to.remaining(), CHUNK));
-      if (count > 0) to.put(chunk, 0, count);
-      return count;
-    }
-
-    @Override
-    public boolean isOpen() {
-      return true;
-    }
-
-    @Override
-    public void close() {} // the connection is closed by itself
   }
 }
