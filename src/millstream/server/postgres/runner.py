@@ -20,7 +20,13 @@ from millstream.model.names import quote_name
 from millstream.model.types import array_type
 from millstream.server.postgres import codec
 from millstream.server.postgres.answers import Answer, labelled, of_result, of_texts
-from millstream.server.postgres.catalog import calls_spark, cast_types, reads_catalog, reads_nothing
+from millstream.server.postgres.catalog import (
+    calls_catalog,
+    calls_spark,
+    cast_types,
+    reads_catalog,
+    reads_nothing,
+)
 from millstream.server.postgres.errors import PostgresError, cancelled, notice
 from millstream.server.postgres.functions import connection_functions
 from millstream.server.postgres.options import flag
@@ -483,8 +489,10 @@ def parameter_oids(given: Sequence[int], types: Sequence[SqlType | None]) -> lis
 
 
 def is_catalog(text: Text) -> bool:
-    """Whether a statement is a query of the catalog."""
-    return text.words[0] in _SELECTS and reads_catalog(text)
+    """Whether a statement is a query of the catalog: of a relation of it, or of its functions."""
+    if text.words[0] not in _SELECTS:
+        return False
+    return reads_catalog(text) or (reads_nothing(text) and calls_catalog(text))
 
 
 def is_setting(text: Text) -> bool:

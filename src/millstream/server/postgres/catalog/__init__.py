@@ -7,10 +7,18 @@ Never knows: the rows of sources, tables and views.
 
 from millstream.server.postgres.catalog.answering import (
     CatalogQueries,
+    calls_catalog,
     calls_spark,
     cast_types,
     reads_catalog,
     reads_nothing,
 )
 
-__all__ = ["CatalogQueries", "calls_spark", "cast_types", "reads_catalog", "reads_nothing"]
+__all__ = [
+    "CatalogQueries",
+    "calls_catalog",
+    "calls_spark",
+    "cast_types",
+    "reads_catalog",
+    "reads_nothing",
+]

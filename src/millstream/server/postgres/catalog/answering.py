@@ -18,6 +18,7 @@ from millstream.server.postgres.answers import Answer, column
 from millstream.server.postgres.catalog.functions import MACROS
 from millstream.server.postgres.catalog.relations import Relations
 from millstream.server.postgres.catalog.translate import (
+    calls_catalog,
     calls_spark,
     cast_types,
     reads_catalog,
@@ -35,7 +36,14 @@ if TYPE_CHECKING:
     from millstream.server.postgres.settings import Settings
     from millstream.server.postgres.text import Text
 
-__all__ = ["CatalogQueries", "calls_spark", "cast_types", "reads_catalog", "reads_nothing"]
+__all__ = [
+    "CatalogQueries",
+    "calls_catalog",
+    "calls_spark",
+    "cast_types",
+    "reads_catalog",
+    "reads_nothing",
+]
 
 _STATEMENTS: Final = (
     *(f"CREATE MACRO {macro}" for macro in MACROS),

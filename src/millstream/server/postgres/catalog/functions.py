@@ -7,6 +7,7 @@ from typing import Final
 from millstream.engine.functions import SERVER_VERSION
 from millstream.server.postgres.catalog.relations import TYPE_NAMES
 from millstream.server.postgres.types import PG_TYPES
+from millstream.sql.spark_functions import SPARK_FUNCTIONS
 
 
 def _format_type() -> str:
@@ -122,3 +123,18 @@ _FUNCTIONS = """
 """
 ALLOWED: Final = frozenset(_FUNCTIONS.split()) | {each.partition("(")[0] for each in MACROS}
 """The functions of DuckDB that a query of the catalog may call."""
+
+_TRANSLATED: Final = frozenset(
+    {"pg_get_viewdef", "pg_get_indexdef", "pg_get_constraintdef", "to_regclass", "current_schemas"}
+)
+_OF_SESSIONS: Final = frozenset(
+    {"pg_backend_pid", "pg_client_encoding", "pg_is_in_recovery", "pg_my_temp_schema"}
+    | {"pg_advisory_lock", "pg_advisory_unlock", "pg_try_advisory_lock", "txid_current"}
+    | {"inet_server_addr", "inet_client_addr", "inet_server_port"}
+    | {"clock_timestamp", "statement_timestamp"}
+)
+_MACRO_NAMES: Final = frozenset(each.partition("(")[0] for each in MACROS)
+OWN_FUNCTIONS: Final = (
+    (_MACRO_NAMES | _TRANSLATED) - _OF_SESSIONS - {name.lower() for name in SPARK_FUNCTIONS}
+)
+"""The functions that only PostgreSQL's catalog has."""

@@ -17,7 +17,7 @@ from millstream.errors import SchemaError
 from millstream.formats.text import bytea
 from millstream.model.clock import MICROSECOND
 from millstream.model.types import NUMERIC, SqlType, array_type, parse_type
-from millstream.server.postgres.catalog.functions import ALLOWED
+from millstream.server.postgres.catalog.functions import ALLOWED, OWN_FUNCTIONS
 from millstream.server.postgres.catalog.relations import COLUMNS
 from millstream.server.postgres.errors import PostgresError
 from millstream.server.postgres.text import spaced
@@ -95,6 +95,14 @@ def reads_catalog(text: Text) -> bool:
 
 def _is_relation(token: Token) -> bool:
     return token.identifier in COLUMNS
+
+
+def calls_catalog(text: Text) -> bool:
+    """Whether a query calls a function that only PostgreSQL has, of its catalog."""
+    return any(
+        token.identifier in OWN_FUNCTIONS and after.text == "("
+        for token, after in pairwise(text.tokens)
+    )
 
 
 def reads_nothing(text: Text) -> bool:
