@@ -73,6 +73,7 @@ public final class Setup {
   }
 
   /** What {@code Dataset.createOrReplaceTempView} runs. */
+  @SuppressWarnings("unchecked") // Java sees empty sequences without their types
   private static void create(SparkSession session, String name, LogicalRDD relation) {
     new CreateViewCommand(
             new TableIdentifier(name),
