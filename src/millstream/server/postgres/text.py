@@ -275,7 +275,7 @@ def rewritten(query: str, tokens: Sequence[Token]) -> Rewritten:
     out: list[str] = []
     starts, origins, order, marks = [], [], [], []
     length, copied = 0, tokens[0].start
-    known = _epochs(tokens) | _lists(tokens)
+    known = _lists(tokens)
     for place, token in enumerate(tokens):
         piece = known[place] if place in known else _piece(tokens, place)
         if piece is None:
@@ -340,22 +340,6 @@ def spaced(text: Text) -> str:
             copied = end
     last = text.tokens[-1]
     return "".join([*out, text.query[copied : last.start + len(last.text)]])
-
-
-def _epochs(tokens: Sequence[Token]) -> dict[int, str]:
-    """What the tokens of ``EXTRACT(EPOCH FROM x)`` become, which Grafana groups times with."""
-    made: dict[int, str] = {}
-    opened: list[bool] = []
-    for place, token in enumerate(tokens):
-        if token.text == "(":
-            before = tokens[place - 1].word if place else ""
-            after = [each.word for each in tokens[place + 1 : place + 3]]
-            opened.append(before == "EXTRACT" and after == ["EPOCH", "FROM"])
-            if opened[-1]:
-                made |= {place - 1: "(UNIX_MICROS", place + 1: "", place + 2: ""}
-        elif token.text == ")" and opened and opened.pop():
-            made[place] = ") / 1000000D)"
-    return made
 
 
 def _piece(tokens: Sequence[Token], place: int) -> str | None:
