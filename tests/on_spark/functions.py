@@ -133,7 +133,7 @@ _TYPES = (
 )
 _UNITS = (
     *("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DOW", "DOY", "DAYOFWEEK", "HOUR", "MINUTE"),
-    *("SECOND", "YEAROFWEEK", "DAYOFWEEK_ISO", "EPOCH", "DOW_ISO", "MILLISECOND"),
+    *("SECOND", "YEAROFWEEK", "DAYOFWEEK_ISO", "DOW_ISO", "MILLISECOND"),
 )
 FORMS = {
     **{f"a {op} b": f"{{0}} {op} {{1}}" for op in ("+", "-", "*", "/", "%", "DIV", "||", "&", "|")},
@@ -175,7 +175,7 @@ FORMS = {
 }
 """What has no name before a parenthesis: operators, and functions with words between arguments."""
 FOR_VIEWS = {
-    *(f"EXTRACT {unit}" for unit in _UNITS[-5:]),
+    *(f"EXTRACT {unit}" for unit in _UNITS[-4:]),
     *("POSITION IN", "OVERLAY"),
 }
 """Those of them that only views know."""

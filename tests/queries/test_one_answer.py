@@ -1,6 +1,6 @@
 """A SELECT has one answer: with and without FROM, compiled, in DuckDB, and over the wire.
 
-What is drawn is compared with Spark, too: ``tests/on_spark/test_one_answer.py``.
+Each function is compared with Spark in ``tests/on_spark/test_functions.py``.
 """
 
 from __future__ import annotations
