@@ -169,7 +169,9 @@ NOT_REMOTE = {
     "context": "of the engine",
     "notifies": "LISTEN in SQL belongs to one connection; listen() has its messages",
     "path": "the directory is the server's",
+    "prepare": "a server reads each text when it runs, and knows those that come again",
     "session": "the key says whose session it is",
+    "use_functions": "of those who serve a connection",
 }
 NOT_AN_ARGUMENT = {"tenant", "inline", "progress"}
 """The key says which tenant; there is no pusher's thread here, and an answer of HTTP comes once."""

@@ -41,9 +41,9 @@ def test_rows_of_a_sync_log_are_on_the_disk_before_they_are_seen(db, monkeypatch
     db.execute(f"CREATE {kind} WITH (wal_mode = 'sync')")
     log, deliver, ahead = engine_of(db).log, FanOut.deliver, []
 
-    def delivered(self, batches):
+    def delivered(self, batches, **options):
         ahead.extend(batch.lsn - log.durable_lsn for name, batch in batches if name == "r")
-        deliver(self, batches)
+        deliver(self, batches, **options)
 
     monkeypatch.setattr(FanOut, "deliver", delivered)
     for n in range(5):

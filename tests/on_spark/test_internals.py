@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from millstream.spark import internals
 from millstream.spark.session import _START, TUNING
+from millstream.views.lower.analysis import optimized_plan
 
 
 @contextmanager
@@ -142,7 +143,7 @@ def test_a_relation_of_which_the_optimizer_knows_nothing_but_its_columns(spark):
         before = internals.add_relation(session, "made", columns)
         made = internals.add_relation(session, "made", columns)
         frame = session.table("made")
-        plan = internals.optimized_plan(frame)
+        plan = optimized_plan(frame)
         assert plan.getClass().getSimpleName() == "LogicalRDD"
         assert plan.rdd().id() == made != before
         assert (frame.schema.json(), frame.collect()) == (columns, [])
@@ -151,7 +152,7 @@ def test_a_relation_of_which_the_optimizer_knows_nothing_but_its_columns(spark):
 def test_plans_that_compute_the_same_rows_are_merged(spark):
     merger, rows = internals.plan_merger(internals.jvm_of(spark)), spark.range(9)
     one, other, third = (
-        internals.optimized_plan(rows.groupBy((rows.id % keys).alias("k")).agg({"id": function}))
+        optimized_plan(rows.groupBy((rows.id % keys).alias("k")).agg({"id": function}))
         for keys, function in [(3, "sum"), (3, "max"), (4, "sum")]
     )
     found = [merger.merge(plan, False) for plan in (one, other, third)]

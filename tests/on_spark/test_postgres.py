@@ -35,6 +35,6 @@ def test_a_view_and_a_query_are_followed(served):
             ("update", 1, "AAPL", 7),
         ]
         assert client.execute("SELECT qty FROM totals").fetchall() == [(7,)]
-        [row] = client.execute("SELECT viewname, definition FROM pg_views").fetchall()
+        [row] = client.execute("SELECT matviewname, definition FROM pg_matviews").fetchall()
         assert row[0] == "totals"
         assert row[1].startswith("SELECT symbol")

@@ -158,18 +158,6 @@ def test_wrong_arguments_are_at_the_function(db):
     assert error.hint
 
 
-@pytest.mark.parametrize("name", ["s", "t"])
-def test_order_by_within_an_aggregate(db, name):
-    error = refusal(db, f"SELECT ARRAY_AGG(id ORDER BY name) AS x FROM {name}")
-    assert isinstance(error, SqlUnsupportedError)
-    assert error.sql[error.column - 1 :].startswith("ARRAY_AGG")
-    assert "SORT_ARRAY" in error.hint
-    db.execute(
-        "CREATE MATERIALIZED VIEW v AS"
-        f" SELECT SORT_ARRAY(COLLECT_LIST(STRUCT(name, id))) AS x FROM {name}"
-    )
-
-
 def test_an_error_inside_spark(db):
     query = (
         "SELECT LISTAGG(DISTINCT name, ',') WITHIN GROUP (ORDER BY name) AS o,"

@@ -317,7 +317,7 @@ def test_what_each_transport_takes_is_in_the_table(walk):
     made: Any = Statements(
         walk.served.db.session(),
         Pools(None, None),
-        SimpleNamespace(deliver=None),
+        SimpleNamespace(deliver=None, process=0),
         identity=LOCAL,
         catalog=None,
         copy_bytes=0,

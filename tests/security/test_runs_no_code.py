@@ -36,7 +36,6 @@ HOSTILE = (
     "SELECT from_xml('<a/>', 'b STRING', map('rowValidationXSDPath', '/etc/passwd')) FROM plain",
     "SELECT xpath_string('<!DOCTYPE a SYSTEM \"file:///etc/passwd\"><a/>', '/a') AS x FROM plain",
     "SELECT * FROM IDENTIFIER('plain')",
-    "SELECT * FROM range(3)",
     "SELECT /*+ REPARTITION(3) */ id, COUNT(*) AS n FROM plain GROUP BY id",
     "SELECT `input_file_name`() AS x, COUNT(*) AS n FROM plain",
     "SELECT com.example.Aggregate(id) AS x FROM plain",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from millstream.engine import points
 from millstream.engine.dml import as_of
@@ -16,6 +16,7 @@ from millstream.model.types import BIGINT, VARCHAR
 from millstream.sql import Query, Select, Unknown, parameter_types, parse, parse_marked
 from millstream.sql.parameter_types import selected_parameters
 from millstream.sql.statements.parameters import takes_number
+from millstream.views.readiness import READ_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from millstream.model.schema import Schema
     from millstream.model.types import SqlType
     from millstream.sql import ParameterValues, Statement
-    from millstream.subscriptions import Subscription
+    from millstream.subscriptions import Backpressure, Start, Subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,17 +226,50 @@ class Prepared:
         found = columns_before(self._context, self.sql)
         return None if found is None else found[0]
 
-    def query(self, parameters: ParameterValues = None, **options: Any) -> Result:  # noqa: ANN401
+    def query(
+        self,
+        parameters: ParameterValues = None,
+        *,
+        stale_ok: bool = False,
+        timeout: float | None = READ_SECONDS,
+    ) -> Result:
         """Run it, if it only reads; see ``Session.query``."""
-        return self._runs[0](self.sql, parameters, **options)
+        return self._runs[0](self.sql, parameters, stale_ok=stale_ok, timeout=timeout)
 
-    def execute(self, parameters: ParameterValues = None, **options: Any) -> Result:  # noqa: ANN401
+    def execute(
+        self,
+        parameters: ParameterValues = None,
+        *,
+        stale_ok: bool = False,
+        timeout: float | None = READ_SECONDS,
+    ) -> Result:
         """Run it; see ``Session.execute``."""
-        return self._runs[1](self.sql, parameters, **options)
+        return self._runs[1](self.sql, parameters, stale_ok=stale_ok, timeout=timeout)
 
-    def subscribe(self, parameters: ParameterValues = None, **options: Any) -> Subscription:  # noqa: ANN401
+    def subscribe(
+        self,
+        parameters: ParameterValues = None,
+        *,
+        start: Start = None,
+        backpressure: Backpressure = "block",
+        buffer_rows: int = 65536,
+        max_rows: int | None = None,
+        max_delay: float | None = None,
+        demand: int | None = None,
+        name: str | None = None,
+    ) -> Subscription:
         """Subscribe to its result; see ``Session.subscribe``."""
-        return self._runs[2](self.sql, parameters, **options)
+        return self._runs[2](
+            self.sql,
+            parameters,
+            start=start,
+            backpressure=backpressure,
+            buffer_rows=buffer_rows,
+            max_rows=max_rows,
+            max_delay=max_delay,
+            demand=demand,
+            name=name,
+        )
 
     def __repr__(self) -> str:
         return f"<Prepared {self.kind}: {self.sql}>"

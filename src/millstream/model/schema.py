@@ -51,6 +51,7 @@ _COLUMN_TEXT = re.compile(
 class Column:
     """A column: its name, its type, whether it may be NULL, and how long its texts may be.
 
+    >>> from millstream.model.types import parse_type
     >>> Column("price", parse_type("DOUBLE"), nullable=False).ddl
     'price DOUBLE NOT NULL'
     >>> Column.parse("code", "VARCHAR(3)").ddl
@@ -244,6 +245,7 @@ class Schema:
     def with_column(self, column: Column) -> Schema:
         """Return this schema with one more column, which must be nullable and new.
 
+        >>> from millstream.model.types import parse_type
         >>> Schema.of(a="INT").with_column(Column("b", parse_type("DATE"))).ddl
         'a INTEGER, b DATE'
 

@@ -232,11 +232,6 @@ def add_relation(session: Any, name: str, columns: str) -> int:  # noqa: ANN401
     return int(setup.addRelation(java_session(session), name, columns))
 
 
-def optimized_plan(frame: Any) -> Any:  # noqa: ANN401
-    """The optimized logical plan of a result (``queryExecution``)."""
-    return java_frame(frame).queryExecution().optimizedPlan()
-
-
 def plan_merger(jvm: Any) -> Any:  # noqa: ANN401
     """What finds plans that compute the same rows (``execution.planmerging``): no filters of them.
 

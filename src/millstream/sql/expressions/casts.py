@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -234,6 +235,10 @@ def _bind_cast(binder: Binder, tree: Tree) -> Node:
         binder.refuse(tree, "CAST takes a type alone", "Write CAST(x AS TYPE).")
     node = binder.bind(tree.this)
     if node.type == target:
+        if isinstance(node, Literal) and not literals.is_suffixed(tree):
+            return replace(
+                node, number=False
+            )  # Spark looks at what is written, not at a CAST of it
         return node
     if isinstance(node, Literal):
         known = _cast_literal(binder, tree, node, target)

@@ -65,6 +65,15 @@ def value(attempt: Any) -> Any:  # noqa: ANN401 - an Attempt of Java; what it ga
     return attempt.value()
 
 
+def optimized_plan(frame: Any) -> Any:  # noqa: ANN401 - a DataFrame, and a plan of Java
+    """The optimized plan of a result.
+
+    Raises:
+        SparkError: a constant has no value, such as a CAST of a text that is no number.
+    """
+    return value(calls(frame.sparkSession).optimized(internals.java_frame(frame)))
+
+
 def check_parsed(parts: str) -> None:
     """Refuse what a text names: see ``PlanParts.of``.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.log.storage import make_private, write_file
 from millstream.model.types import type_from_arrow
 from millstream.spark import internals
+from millstream.views.lower.analysis import optimized_plan
 from millstream.views.partitions.common_key import PartitionKey
 from millstream.views.partitions.keys import KINDS
 from millstream.views.run.checkpoint import offset_in, roll_back
@@ -184,7 +185,7 @@ def keys_of(query: SparkQuery) -> tuple[tuple[tuple[str, str, str], ...], ...]:
         ]
 
     catalyst = internals.jvm_of(query.session).org.apache.spark.sql.catalyst
-    found = PartitionKey(catalyst, leaf).of(internals.optimized_plan(frame))
+    found = PartitionKey(catalyst, leaf).of(optimized_plan(frame))
     return tuple(
         tuple(_column(logs, log, each[log]) for each in found if log in each)
         for log in range(len(logs))

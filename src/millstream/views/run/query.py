@@ -13,7 +13,13 @@ from millstream.log.storage import make_private, write_file
 from millstream.spark import internals
 from millstream.spark.bridge import java_side
 from millstream.spark.errors import FULL_DISK, SparkError, sql_error
-from millstream.views.lower.analysis import calls, functions, sql_frame, value
+from millstream.views.lower.analysis import (
+    calls,
+    functions,
+    optimized_plan,
+    sql_frame,
+    value,
+)
 from millstream.views.lower.event_time import Closing
 from millstream.views.lower.lowering import Leaving, lower
 from millstream.views.lower.plans import LogLeaf, check_plan
@@ -220,7 +226,7 @@ class SparkQuery:
                 rdd: LogLeaf(log, self.plan.grows[log], self.times[log], self.plan.unique[log])
                 for rdd, log in self.leaves.items()
             }
-            plan = internals.optimized_plan(frame)
+            plan = optimized_plan(frame)
             self._lowered = lower(
                 jvm, plan, relations, self._closing(frame.columns), self._slack(), self._leaving()
             )

@@ -119,7 +119,7 @@ _FUNCTIONS = """
     stddev_pop stddev_samp str_split strftime string_agg string_split string_to_array strip
     strlen strpos strptime struct_extract struct_pack substr substring sum time_bucket timezone
     to_date to_hex to_json to_timestamp today translate trim trunc try_cast typeof ucase
-    unhex unicode unnest upper var_pop var_samp variance week year
+    unicode unnest upper var_pop var_samp variance week year
 """
 ALLOWED: Final = frozenset(_FUNCTIONS.split()) | {each.partition("(")[0] for each in MACROS}
 """The functions of DuckDB that a query of the catalog may call."""

@@ -380,7 +380,8 @@ class Names:
                 return node.this if is_text else exp.Literal.number(oid)
             return self._looked_up("name", node.this)
         if name == "bytea" and isinstance(node.this, exp.Literal) and node.this.is_string:
-            return exp.func("unhex", exp.Literal.string(bytea(node.this.name).hex()))
+            escaped = "".join(f"\\x{byte:02X}" for byte in bytea(node.this.name))
+            return exp.cast(exp.Literal.string(escaped), "blob", dialect="duckdb")
         to = _CASTS.get(name)
         return node if to is None else exp.cast(node.this, to, dialect="duckdb")
 

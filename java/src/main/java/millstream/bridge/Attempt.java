@@ -74,6 +74,15 @@ public final class Attempt {
     }
   }
 
+  /** The optimized plan of a result: constants are computed, which may fail. */
+  public static Attempt optimized(Dataset<?> rows) {
+    try {
+      return new Attempt(classic(rows).queryExecution().optimizedPlan(), null);
+    } catch (Throwable thrown) {
+      return new Attempt(null, thrown);
+    }
+  }
+
   /** All rows of a result, as a list. */
   public static Attempt collect(Dataset<?> rows) {
     Launch.await();
