@@ -9,6 +9,7 @@ watermark that held before the row's batch. ``_row_lsn`` is the LSN that a row h
 from __future__ import annotations
 
 import json
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -135,17 +136,8 @@ class FeedColumns:
         Rows that were pushed one by one are batches of one row each: columns of their own would
         cost more than all else that is done to them.
         """
-        made: list[pa.RecordBatch] = []
-        run: list[Part] = []
-        of = -1
-        for log, part in parts:
-            if run and (log != of or part[0].schema is not run[0][0].schema):
-                made.append(self._run(of, run))
-                run = []
-            of = log
-            run.append(part)
-        if run:
-            made.append(self._run(of, run))
+        alike = groupby(parts, key=lambda each: (each[0], id(each[1][0].schema)))
+        made = [self._run(log, [part for _, part in run]) for (log, _), run in alike]
         if len(made) == 1:
             return made[0]
         return pa.concat_batches(made) if made else self.none()
